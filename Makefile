@@ -1,0 +1,52 @@
+# Every target sets up what it needs; a machine with Python >= 3.11 and make is enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+SCALE  ?= quick
+OUT    ?= paper-report
+
+.PHONY: help paper test lint format torch bench clean
+
+help:
+	@echo "make paper   re-measure the paper at SCALE=smoke|quick|full (default quick), report in OUT=$(OUT)"
+	@echo "make test    run the test suite            make lint   check style and types"
+	@echo "make torch   add PyTorch to $(VENV)         make format rewrite the code in house style"
+	@echo "make bench   compare speed with PyTorch    make clean  remove the environments"
+
+paper: $(VENV)/.ready
+	$(BIN)/noisescale paper --scale $(SCALE) --out $(OUT)
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The pin keeps pip from choosing a CUDA build of several gigabytes.
+torch: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+
+# An environment of its own, so that PyTorch stays out of the one the tests use.
+bench: .venv-bench/.ready
+	.venv-bench/bin/python benchmarks/sgd_step.py
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "noisescale needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1): set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	@touch $@
+
+.venv-bench/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .venv-bench

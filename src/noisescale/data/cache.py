@@ -1,0 +1,143 @@
+"""The folder where verified files are kept, and how they get there."""
+
+import contextlib
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import platformdirs
+
+from noisescale.data.sources import Collection, File, SourceError, gunzip
+
+Report = Callable[[str], None]
+
+
+class DataWarning(UserWarning):
+    """Something about the data that a user should know, in one line."""
+
+
+class DataUnavailableError(RuntimeError):
+    """No source could deliver the files; the message lists what was tried and what to do."""
+
+
+class FileState(StrEnum):
+    """What the cache holds of one file."""
+
+    VERIFIED = "verified"
+    MISSING = "missing"
+    ALTERED = "altered"
+
+
+def cache_folder(collection: Collection | None = None) -> Path:
+    """``$NOISESCALE_DATA`` if it is set, else the user's cache folder."""
+    chosen = os.environ.get("NOISESCALE_DATA")
+    root = Path(chosen) if chosen else platformdirs.user_cache_path("noisescale", appauthor=False)
+    return root / collection.name if collection else root
+
+
+def read_cached(file: File, folder: Path) -> tuple[FileState, Path, bytes]:
+    """State, path and content of ``file`` in ``folder``, plain or gzipped."""
+    plain = folder / file.name
+    for path in (plain, plain.with_name(f"{file.name}.gz")):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        if path.suffix == ".gz":
+            try:
+                content = gunzip(content, file)
+            except SourceError:
+                content = b""
+        state = FileState.VERIFIED if file.accepts(content) else FileState.ALTERED
+        return state, path, content
+    return FileState.MISSING, plain, b""
+
+
+def obtain(collection: Collection, report: Report | None = None) -> tuple[dict[str, bytes], str]:
+    """Verified content of every file by name, and where it came from.
+
+    Takes what the cache holds; what is missing or altered there is fetched from the first source
+    that has it and written back. ``report`` is told of each step in a line.
+    """
+    folder = cache_folder(collection)
+    contents: dict[str, bytes] = {}
+    for file in collection.files:
+        state, path, content = read_cached(file, folder)
+        if state is FileState.VERIFIED:
+            contents[file.name] = content
+        elif state is FileState.ALTERED:
+            warnings.warn(
+                f"{path} is not the genuine {file.name} (its sha256 differs): fetching it again.",
+                DataWarning,
+                stacklevel=4,
+            )
+    if len(contents) == len(collection.files):
+        return contents, f"cache {folder}"
+    if collection.name in _failed:
+        raise _failed[collection.name]
+    try:
+        return _fetch(collection, contents, folder, report or (lambda line: None))
+    except DataUnavailableError as error:
+        _failed[collection.name] = error
+        raise
+
+
+# Without a network every source takes seconds to fail: ask once a process, not at every load.
+_failed: dict[str, DataUnavailableError] = {}
+
+
+def forget_failures(collection: Collection) -> None:
+    """Let the next :func:`obtain` ask the sources again."""
+    _failed.pop(collection.name, None)
+
+
+def _fetch(
+    collection: Collection, contents: dict[str, bytes], folder: Path, report: Report
+) -> tuple[dict[str, bytes], str]:
+    """Fill the gaps in ``contents`` from the first source that can, and keep a copy of each."""
+    failures = []
+    for source, open_source in collection.sources():
+        report(f"fetching {collection.name} from {source}")
+        try:
+            for file, content in open_source():
+                if not file.accepts(content):
+                    raise SourceError(f"its {file.name} has another sha256")
+                if file.name not in contents:
+                    contents[file.name] = content
+                    _keep(folder / file.name, content)
+        except SourceError as error:
+            failures.append(f"{source}: {error}")
+            continue
+        return contents, source
+    raise DataUnavailableError(
+        f"{collection.name} could not be had ({'; '.join(failures)}): put its files "
+        f"({', '.join(file.name for file in collection.files)}) into {folder}."
+    )
+
+
+def _keep(path: Path, content: bytes) -> None:
+    """Write ``content`` so that no reader ever sees half of it and two writers cannot mix."""
+    # Each writer fills a file of its own and renames it: the last rename wins, whole.
+    scratch = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
+            scratch = temporary.name
+            temporary.write(content)
+            temporary.flush()
+            os.fsync(temporary.fileno())
+        Path(scratch).replace(path)
+        path.with_name(f"{path.name}.gz").unlink(missing_ok=True)  # it was absent or not genuine
+    except OSError as error:
+        if scratch:
+            with contextlib.suppress(OSError):
+                Path(scratch).unlink()
+        warnings.warn(
+            f"{path} could not be written ({error.strerror}): the data are used but not kept, "
+            "set NOISESCALE_DATA to a folder that can be written.",
+            DataWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,130 @@
+"""A data set: four arrays, what they are, and how to draw from them."""
+
+import hashlib
+import operator
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisescale.errors import InputError
+from noisescale.seeds import random_stream
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int32]
+
+
+class _Arrays(NamedTuple):
+    """Unpacks as ``x_train, y_train, x_test, y_test``."""
+
+    x_train: Images
+    y_train: Labels
+    x_test: Images
+    y_test: Labels
+
+
+class Dataset(_Arrays):
+    """Training and test arrays with their provenance.
+
+    A named tuple of four arrays, so it unpacks as users expect, that also knows its ``name``,
+    its ``source`` and whether it is ``complete`` (False for an embedded part of a larger set).
+    """
+
+    name: str = "unnamed"
+    source: str = "memory"
+    complete: bool = True
+
+    @classmethod
+    def build(cls, *arrays: NDArray[np.generic], name: str, source: str, complete: bool) -> Self:
+        """A data set of these four arrays."""
+        made = cls(*arrays)  # type: ignore[arg-type]
+        made.name, made.source, made.complete = name, source, complete
+        return made
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sha256 of the content: the arrays' types, shapes and bytes, nothing else."""
+        digest = hashlib.sha256()
+        for array in self:
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes, from the training labels."""
+        return int(self.y_train.max()) + 1
+
+    def pooled(self) -> tuple[Images, Labels]:
+        """Training and test examples together, in that order."""
+        return (
+            np.concatenate([self.x_train, self.x_test]),
+            np.concatenate([self.y_train, self.y_test]),
+        )
+
+    def subset(self, *, n_train: int, seed: int, n_test: int | None = None) -> Self:
+        """``n_train`` random training examples (and ``n_test`` test examples, or all of them)."""
+        train = _draw(len(self.y_train), n_train, "n_train", seed)
+        test = slice(None) if n_test is None else _draw(len(self.y_test), n_test, "n_test", seed)
+        return self.build(
+            self.x_train[train],
+            self.y_train[train],
+            self.x_test[test],
+            self.y_test[test],
+            name=f"{self.name}[n_train={n_train}, n_test={n_test or 'all'}, seed={seed}]",
+            source=self.source,
+            complete=self.complete,
+        )
+
+    def __repr__(self) -> str:
+        part = "" if self.complete else ", a part of the full set"
+        return (
+            f"<{self.name}: {len(self.y_train)} training and {len(self.y_test)} test examples of "
+            f"{self.x_train.shape[1]} features, {self.n_classes} classes{part}; "
+            f"from {self.source}; sha256 {self.fingerprint[:12]}>"
+        )
+
+
+def balanced_pair(
+    data: Dataset, first: int, second: int, *, n_train: int, n_test: int, seed: int
+) -> Dataset:
+    """Two classes of the pooled ``data``, as many of each, labelled 0 and 1, in random order."""
+    if first == second:
+        raise InputError(f"the two classes must differ, got {first} twice.")
+    for size, name in ((n_train, "n_train"), (n_test, "n_test")):
+        if operator.index(size) < 2 or size % 2:
+            raise InputError(f"{name} must be even and at least 2 to be balanced, got {size}.")
+    x, y = data.pooled()
+    rng = random_stream(seed, "balanced_pair")
+    half_train, half_test = n_train // 2, n_test // 2
+    train, test = [], []
+    for label in (first, second):
+        members = np.flatnonzero(y == label)
+        if len(members) < half_train + half_test:
+            raise InputError(
+                f"{data.name} has {len(members)} examples of class {label}, fewer than the "
+                f"{half_train} + {half_test} asked for: lower n_train or n_test."
+            )
+        members = rng.permutation(members)
+        train.append(members[:half_train])
+        test.append(members[half_train : half_train + half_test])
+    chosen_train = rng.permutation(np.concatenate(train))
+    chosen_test = rng.permutation(np.concatenate(test))
+    return Dataset.build(
+        x[chosen_train],
+        (y[chosen_train] == second).astype(np.int32),
+        x[chosen_test],
+        (y[chosen_test] == second).astype(np.int32),
+        name=f"{data.name}[{first} against {second}, "
+        f"n_train={n_train}, n_test={n_test}, seed={seed}]",
+        source=data.source,
+        complete=data.complete,
+    )
+
+
+def _draw(population: int, size: int, name: str, seed: int) -> NDArray[np.int64]:
+    """``size`` different members of ``range(population)``."""
+    if not 1 <= operator.index(size) <= population:
+        raise InputError(f"{name} must lie between 1 and {population}, got {size}.")
+    return random_stream(seed, f"subset {name}").permutation(population)[:size]

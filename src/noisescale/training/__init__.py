@@ -1,0 +1,30 @@
+"""The SGD that the paper runs: models, samplers, and a compiled training loop."""
+
+from noisescale.training.evaluation import Evaluation
+from noisescale.training.models import (
+    INITIALISATIONS,
+    DenseNetwork,
+    logistic_regression,
+    paper_network,
+    softmax_regression,
+)
+from noisescale.training.result import Progress, TrainResult
+from noisescale.training.sampling import SAMPLERS, BatchStream
+from noisescale.training.settings import COST_CONVENTIONS, Settings
+from noisescale.training.sgd import train
+
+__all__ = [
+    "COST_CONVENTIONS",
+    "INITIALISATIONS",
+    "SAMPLERS",
+    "BatchStream",
+    "DenseNetwork",
+    "Evaluation",
+    "Progress",
+    "Settings",
+    "TrainResult",
+    "logistic_regression",
+    "paper_network",
+    "softmax_regression",
+    "train",
+]

@@ -1,0 +1,71 @@
+"""Leaving out the work on features that no training example uses.
+
+In 1,000 MNIST images about 175 of the 784 pixels are zero in every image. The gradient of their
+input weights is exactly zero, so training moves them by the L2 penalty alone, along a recurrence
+with a closed form. Training the rest is the same computation on a smaller matrix: a fifth less.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from noisescale.training.settings import Rates
+
+# Widths are rounded up to this many features, so that runs on other subsets of the data, with a
+# few live features more or less, share a compiled program.
+_MULTIPLE = 16
+
+
+@runtime_checkable
+class HasInputLayer(Protocol):
+    """A model whose first layer multiplies the features by a matrix, one row a feature."""
+
+    def input_weights(self, params: Any) -> jax.Array:
+        """That matrix."""
+
+    def with_input_weights(self, params: Any, weights: jax.Array) -> Any:
+        """The ``params`` with another matrix in its place."""
+
+
+def without_dead_features(
+    apply_fn: object, x: NDArray[Any], params: Any
+) -> tuple[NDArray[Any], Any, Callable[[Any, float], Any]]:
+    """Data and params without the features that are always zero, and what puts them back.
+
+    ``restore(trained, factor)`` gives full params, the rows that were left out multiplied by
+    ``factor``. A function that does not show its input layer keeps all features.
+    """
+    if not isinstance(apply_fn, HasInputLayer) or x.ndim != 2:
+        return x, params, lambda trained, factor: trained
+    model, live = apply_fn, live_features(x)
+    weights = model.input_weights(params)
+
+    def restore(trained: Any, factor: float) -> Any:
+        whole = (weights * jnp.float32(factor)).at[live].set(model.input_weights(trained))
+        return model.with_input_weights(trained, whole)
+
+    part = model.with_input_weights(params, weights[live])
+    return np.ascontiguousarray(x[:, live]), part, restore
+
+
+def live_features(x: NDArray[Any]) -> NDArray[np.intp]:
+    """The features that some example uses, and a few others to fill up a round number."""
+    n_features = x.shape[1]
+    used = np.any(x != 0, axis=0)
+    n_live = min(n_features, -(-max(int(used.sum()), 1) // _MULTIPLE) * _MULTIPLE)
+    # A stable sort puts the used features first; both groups keep their order.
+    return np.sort(np.argsort(~used, kind="stable")[:n_live])
+
+
+def decay_factor(step: int, rates: Rates) -> float:
+    """What ``step`` updates without a gradient leave of a weight under L2.
+
+    A <- m A + decay w, w <- w - epsilon A is linear in (w, A): the entry of its matrix power.
+    """
+    learning_rate, momentum, decay = rates
+    update = np.array([[1 - learning_rate * decay, -learning_rate * momentum], [decay, momentum]])
+    return float(np.linalg.matrix_power(update, step)[0, 0])

@@ -1,0 +1,71 @@
+"""What a training run gives back."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from noisescale.training.evaluation import Evaluation
+from noisescale.training.settings import Settings
+
+Status = Literal["done", "diverged"]
+
+
+class Progress(NamedTuple):
+    """Where a run is: ``step`` of ``steps``, and its latest evaluation if there was one."""
+
+    step: int
+    steps: int
+    latest: Evaluation | None
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished run.
+
+    Attributes:
+        params: the parameters after the last step.
+        history: the evaluations in order of their steps; all values finite.
+        status: ``"done"``, or ``"diverged"`` if the cost or the parameters stopped being finite.
+        steps_done: updates made.
+        diverged_at: the first step known to be beyond repair, None for a run that is done.
+        settings: the hyperparameters, as given.
+    """
+
+    params: Any = field(repr=False)
+    history: tuple[Evaluation, ...]
+    status: Status
+    steps_done: int
+    diverged_at: int | None
+    settings: Settings
+
+    @property
+    def final(self) -> Evaluation | None:
+        """The evaluation after the last step; None if the run diverged before it."""
+        return self.history[-1] if self.status == "done" else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the parameters, as plain lists and numbers."""
+        columns = {
+            name: [getattr(row, name) for row in self.history] for name in Evaluation._fields
+        }
+        return {
+            "status": self.status,
+            "steps_done": self.steps_done,
+            "diverged_at": self.diverged_at,
+            "settings": self.settings.to_dict(),
+            "history": columns,
+        }
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self.settings.to_dict().items())
+        lines = [f"TrainResult: {self.status} after {self.steps_done:,} steps ({settings})"]
+        if self.diverged_at is not None:
+            lines.append(f"  not finite from step {self.diverged_at:,} on")
+        if self.history:
+            last = self.history[-1]
+            lines.append(
+                f"  step {last.step:,}: train accuracy {last.train_accuracy:.4f}, "
+                f"cross-entropy {last.train_cross_entropy:.4f}; "
+                f"test accuracy {last.test_accuracy:.4f}, "
+                f"cross-entropy {last.test_cross_entropy:.4f}"
+            )
+        return "\n".join(lines)
