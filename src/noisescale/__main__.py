@@ -1,0 +1,5 @@
+"""``python -m noisescale``."""
+
+from noisescale.cli import main
+
+main()

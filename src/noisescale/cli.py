@@ -1,0 +1,181 @@
+"""The command line. Each command imports what it needs, so that help is instant."""
+
+import json as jsonlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from noisescale._version import __version__
+from noisescale.errors import InputError
+
+# Only main() asks whether --debug was given, so that it also covers errors before a command runs.
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+app = typer.Typer(
+    name="noisescale",
+    help="Should I believe this minimum, and how loud is my SGD?",
+    epilog="Begin with: noisescale paper --scale smoke",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(rich_markup_mode="rich")
+app.add_typer(data_app, name="data")
+
+
+class ScaleOption(StrEnum):
+    """How much of the paper's work to do."""
+
+    smoke = "smoke"
+    quick = "quick"
+    full = "full"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"noisescale {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: noisescale paper --only units --scale smoke --out /tmp/report")
+def paper(
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Sections to measure, such as units,3,A. Default: all."),
+    ] = None,
+    scale: Annotated[
+        ScaleOption,
+        typer.Option(help="smoke: seconds, quick: minutes, full: the paper's own sizes."),
+    ] = ScaleOption.quick,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds for each experiment. Default: 1, 2 or 5 by scale.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("paper-report"),
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Re-measure the paper, judge its claims, write a report."""
+    from noisescale.paper import run_paper
+    from noisescale.paper.claims import counts
+
+    with _progress(silent=quiet or json) as report:
+        done = run_paper(
+            out,
+            scale=scale.value,
+            only=None if only is None else only.split(","),
+            seeds=seeds,
+            report=report,
+        )
+    verdicts = counts(done.claims["claims"])
+    if json:
+        print(jsonlib.dumps({"report": str(done.index.resolve()), "counts": verdicts}))
+        return
+    if not quiet:
+        summary = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+        print(f"{sum(verdicts.values())} claims: {summary} ({scale.value} scale).")
+    print(f"Report: {done.index.resolve()}")
+
+
+@data_app.callback(
+    invoke_without_command=True,
+    epilog="Example: noisescale data fetch mnist",
+)
+def data(context: typer.Context, json: Json = False, debug: Debug = False) -> None:
+    """List the data sets: what is here, where, and whether it was verified."""
+    if context.invoked_subcommand is not None:
+        return
+    from noisescale.data import status
+
+    rows = status()
+    if json:
+        print(jsonlib.dumps(rows))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("data set", "train + test", "state", "where"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(row[key])) for key in ("name", "examples", "state", "where")))
+    Console().print(table)
+    if any(row["state"] in ("missing", "altered") for row in rows):
+        print("Fetch one with: noisescale data fetch NAME")
+
+
+@data_app.command(epilog="Example: NOISESCALE_DATA=~/datasets noisescale data fetch fashion-mnist")
+def fetch(
+    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Download a data set into the cache and verify it."""
+    from noisescale.data import cache_folder
+    from noisescale.data import fetch as fetch_data
+
+    with _progress(silent=quiet or json) as report:
+        got = fetch_data(name, report)
+    if json:
+        print(
+            jsonlib.dumps({"name": got.name, "source": got.source, "fingerprint": got.fingerprint})
+        )
+    elif not quiet:
+        print(f"{got!r}")
+        print(f"Kept in {cache_folder()}")
+
+
+@contextmanager
+def _progress(*, silent: bool) -> Iterator[Callable[[str], None]]:
+    """A function that shows a line: as a spinner on a terminal, line by line elsewhere."""
+    console = Console(stderr=True, quiet=silent)
+    if console.is_terminal and not silent:
+        with console.status("starting") as spinner:
+            yield lambda line: spinner.update(escape(line))
+    else:
+        yield lambda line: console.print(line, markup=False, highlight=False)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"noisescale: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"noisescale: warning: {message}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 2 bad usage or input, 1 anything else."""
+    warnings.showwarning = _show_warning
+    if "--debug" in sys.argv[1:]:
+        app()
+    try:
+        app()
+    except InputError as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("interrupted.", 130)
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        _fail(f"{type(error).__name__}: {reason} (--debug shows where)", 1)

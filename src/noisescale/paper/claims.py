@@ -1,0 +1,77 @@
+"""The paper's claims, and the verdicts that runs give them.
+
+A verdict is computed from data, never typed in. A claim that was not measured is ``undecided``,
+so every claim appears in every report.
+"""
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What the data say of a claim."""
+
+    REPRODUCED = "reproduced"
+    NOT_REPRODUCED = "not reproduced"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper and the criterion that decides it."""
+
+    id: str
+    section: str
+    where: str
+    claim: str
+    criterion: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was measured about one claim under one convention.
+
+    ``measured`` and ``uncertainty`` are plain numbers, strings or mappings of them, whatever the
+    criterion speaks of. The headline count uses the convention marked ``primary``.
+    """
+
+    id: str
+    verdict: Verdict
+    measured: Any = None
+    uncertainty: Any = None
+    convention: str = "default"
+    primary: bool = True
+
+
+@cache
+def all_claims() -> tuple[Claim, ...]:
+    """Every claim, in the order of the paper."""
+    text = (resources.files(__package__) / "claims.toml").read_text(encoding="utf-8")
+    return tuple(Claim(**entry) for entry in tomllib.loads(text)["claim"])
+
+
+def entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
+    """One entry for each (claim, convention), ready for ``claims.json``."""
+    found: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        found.setdefault(judgement.id, []).append(judgement)
+    unmeasured = Verdict.UNDECIDED
+    rows = []
+    for claim in all_claims():
+        for judgement in found.pop(claim.id, [Judgement(claim.id, unmeasured)]):
+            rows.append({**asdict(claim), **asdict(judgement)})
+    if found:
+        raise ValueError(f"judgements of claims that do not exist: {sorted(found)}")
+    return rows
+
+
+def counts(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """How many claims have which verdict, under their primary convention."""
+    seen = Counter(row["verdict"] for row in rows if row["primary"])
+    return {verdict.value: seen[verdict] for verdict in Verdict}
