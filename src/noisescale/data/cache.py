@@ -44,7 +44,7 @@ def read_cached(file: File, folder: Path) -> tuple[FileState, Path, bytes]:
     for path in (plain, plain.with_name(f"{file.name}.gz")):
         try:
             content = path.read_bytes()
-        except FileNotFoundError:
+        except OSError:  # absent, or not for us to read: either way it must come from elsewhere
             continue
         if path.suffix == ".gz":
             try:
@@ -99,6 +99,7 @@ def _fetch(
 ) -> tuple[dict[str, bytes], str]:
     """Fill the gaps in ``contents`` from the first source that can, and keep a copy of each."""
     failures = []
+    fetched: dict[str, bytes] = {}
     for source, open_source in collection.sources():
         report(f"fetching {collection.name} from {source}")
         try:
@@ -106,38 +107,46 @@ def _fetch(
                 if not file.accepts(content):
                     raise SourceError(f"its {file.name} has another sha256")
                 if file.name not in contents:
-                    contents[file.name] = content
-                    _keep(folder / file.name, content)
+                    fetched[file.name] = content
         except SourceError as error:
             failures.append(f"{source}: {error}")
             continue
-        return contents, source
+        _keep(folder, fetched)
+        return contents | fetched, source
     raise DataUnavailableError(
         f"{collection.name} could not be had ({'; '.join(failures)}): put its files "
         f"({', '.join(file.name for file in collection.files)}) into {folder}."
     )
 
 
-def _keep(path: Path, content: bytes) -> None:
-    """Write ``content`` so that no reader ever sees half of it and two writers cannot mix."""
-    # Each writer fills a file of its own and renames it: the last rename wins, whole.
-    scratch = ""
+def _keep(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write files into the cache, or say in one line that they could not be kept."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
-            scratch = temporary.name
-            temporary.write(content)
-            temporary.flush()
-            os.fsync(temporary.fileno())
-        Path(scratch).replace(path)
-        path.with_name(f"{path.name}.gz").unlink(missing_ok=True)  # it was absent or not genuine
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            _write_whole(folder / name, content)
+            (folder / f"{name}.gz").unlink(missing_ok=True)  # it was absent or not genuine
     except OSError as error:
-        if scratch:
-            with contextlib.suppress(OSError):
-                Path(scratch).unlink()
         warnings.warn(
-            f"{path} could not be written ({error.strerror}): the data are used but not kept, "
+            f"{folder} cannot be written ({error.strerror}): the data are used but not kept, "
             "set NOISESCALE_DATA to a folder that can be written.",
             DataWarning,
             stacklevel=5,
         )
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write ``content`` so that no reader ever sees half of it and two writers cannot mix."""
+    # Each writer fills a file of its own and renames it: the last rename wins, whole.
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
+        scratch = Path(temporary.name)
+        try:
+            temporary.write(content)
+            temporary.flush()
+            os.fsync(temporary.fileno())
+            scratch.chmod(0o644)  # temporary files are private, a cache may be shared
+            scratch.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                scratch.unlink()
+            raise

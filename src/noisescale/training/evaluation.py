@@ -47,8 +47,8 @@ def evaluation_steps(
             )
         if n_evaluations < 1:
             raise InputError(f"n_evaluations must be at least 1, got {n_evaluations}.")
-        spaced = np.unique(np.geomspace(1, steps, n_evaluations).round().astype(int))
-        return sorted({0, steps, *spaced.tolist()}) if steps else [0]
+        spaced = np.geomspace(1, max(1, steps), n_evaluations).round().astype(int)
+        return sorted({0, steps, *spaced[spaced <= steps].tolist()})
     chosen = {operator.index(step) for step in evaluate_at}
     if wrong := [step for step in sorted(chosen) if not 0 <= step <= steps]:
         raise InputError(f"evaluate_at must lie between 0 and steps = {steps}, got {wrong[0]}.")

@@ -70,7 +70,7 @@ def train(
         test_data: ``(x, y)`` to evaluate on, if any.
         evaluate_at: ``"log"``, ``"final"``, or the steps after which to evaluate.
         n_evaluations: how many evaluations ``"log"`` makes at the most (besides step 0).
-        progress: called every few seconds and after each evaluation.
+        progress: called after each evaluation, and at least every 1,024 steps.
 
     Returns:
         The parameters and the history. A run whose cost or parameters stop being finite ends
@@ -117,7 +117,7 @@ def train(
             made, trained, accumulator, finite = _stretch(
                 apply_fn, nll, trained, accumulator, x_device, y_device, buffer, n, rates
             )
-            done += int(made)
+            done += int(made)  # waits for the program, which may read the buffer until then
             if not finite:
                 return result(diverged_at=done)
             if progress is not None:
@@ -132,8 +132,8 @@ def train(
 
 
 def _chunk_length(batch_size: int) -> int:
-    """Steps in one call of the compiled loop: some seconds' worth, and at most 1 MiB of indices."""
-    return max(1, min(4096, (1 << 18) // batch_size))
+    """Steps in one call of the compiled loop: long against its start, yet soon interrupted."""
+    return max(1, min(1024, (1 << 17) // batch_size))
 
 
 @partial(

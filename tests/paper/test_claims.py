@@ -1,0 +1,34 @@
+import pytest
+
+from noisescale.paper.claims import Judgement, Verdict, all_claims, counts, entries
+
+SECTIONS = {*"123456789", "10", "A", "C", "D", "E"}
+
+
+def test_every_claim_is_there_once_with_a_section():
+    claims = all_claims()
+    assert [claim.id for claim in claims] == [f"C{k:02d}" for k in range(1, 41)]
+    assert {claim.section for claim in claims} == SECTIONS
+    assert all(claim.claim and claim.criterion and claim.where for claim in claims)
+
+
+def test_unmeasured_claims_are_undecided():
+    rows = entries([])
+    assert len(rows) == 40
+    assert counts(rows) == {"reproduced": 0, "not reproduced": 0, "undecided": 40}
+
+
+def test_a_claim_may_be_judged_under_several_conventions():
+    rows = entries(
+        [
+            Judgement("C05", Verdict.NOT_REPRODUCED, 115.0, 3.0, "raw pixels"),
+            Judgement("C05", Verdict.REPRODUCED, 1.5, 0.1, "whitened", primary=False),
+        ]
+    )
+    assert len(rows) == 41
+    assert counts(rows) == {"reproduced": 0, "not reproduced": 1, "undecided": 39}
+
+
+def test_a_judgement_of_no_claim_is_a_bug():
+    with pytest.raises(ValueError, match="C99"):
+        entries([Judgement("C99", Verdict.REPRODUCED)])

@@ -1,0 +1,85 @@
+import json
+import re
+
+import pytest
+
+from noisescale.errors import InputError
+from noisescale.paper import SECTIONS, run_paper
+from noisescale.paper.claims import counts, entries
+from noisescale.paper.report import render
+from noisescale.paper.section import Measurement, Outcome, Picture, Section
+
+ENTRY = {"id", "section", "claim", "criterion", "measured", "uncertainty", "verdict",
+         "convention", "primary"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, mnist):
+    lines = []
+    out = tmp_path_factory.mktemp("report")
+    small = mnist.subset(n_train=2000, n_test=300, seed=0)
+    made = run_paper(out, scale="smoke", data=small, report=lines.append)
+    return made, out, lines
+
+
+def test_what_is_written(report):
+    made, out, lines = report
+    assert made.index == out / "index.html"
+    assert json.loads((out / "claims.json").read_text()) == made.claims
+    assert {"schema", "version", "scale", "data", "seeds", "seconds", "claims"} <= set(made.claims)
+    assert all(set(row) >= ENTRY for row in made.claims["claims"])
+    assert (out / "figures" / "units.svg").read_text().lstrip().startswith("<?xml")
+    assert sorted(path.name for path in out.iterdir()) == ["claims.json", "figures", "index.html"]
+    assert len(lines) == 3
+
+
+def test_the_page_needs_nothing_else(report):
+    page = report[0].index.read_text()
+    sources = re.findall(r"(?:src|href)=\"([^\"]*)\"", page)
+    assert sources
+    assert all(source.startswith("data:") for source in sources)
+    assert "@import" not in page
+    assert all(re.search(rf"\b{row['id']}\b", page) for row in report[0].claims["claims"])
+
+
+def test_every_picture_says_what_it_shows(report):
+    page = report[0].index.read_text()
+    alts = re.findall(r'<img [^>]*alt="([^"]+)"', page)
+    assert len(alts) == page.count("<img ") == 1
+    assert "test accuracy" in alts[0]
+
+
+def test_everything_from_data_is_escaped():
+    evil = '<script>alert("x")</script>'
+    outcome = Outcome(
+        evil, (Picture("p", "<svg/>", evil, evil),), (Measurement(evil, evil, evil),), (), (evil,)
+    )
+    claims = {
+        "version": evil, "scale": evil, "seeds": 1, "seconds": 1.0, "claims": entries([]),
+        "data": {"name": evil, "source": evil, "complete": False, "fingerprint": evil},
+    }  # fmt: skip
+    section = Section("units", evil, lambda context: outcome)
+    page = render(claims, counts(claims["claims"]), [(section, outcome)])
+    assert "<script" not in page
+
+
+def test_bad_requests_fail_before_any_work(tmp_path, mnist):
+    def refuse(match, **changes):
+        with pytest.raises(InputError, match=match):
+            run_paper(tmp_path / "out", data=mnist, **({"scale": "smoke"} | changes))
+
+    refuse("there is no section 'Z'", only=["Z"])
+    refuse("section 7 cannot be measured by noisescale", only=["7"])
+    refuse("seeds must be at least 1, got 0", seeds=0)
+    refuse("scale must be one of smoke, quick, full, got 'huge'", scale="huge")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, mnist):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written to .* choose another --out"):
+        run_paper(tmp_path / "file" / "out", scale="smoke", data=mnist)
+
+
+def test_sections_are_keyed_by_their_id():
+    assert all(key == section.id for key, section in SECTIONS.items())

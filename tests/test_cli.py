@@ -1,0 +1,105 @@
+"""The command line, as a user runs it: a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import noisescale
+
+
+def noisescale_cli(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "noisescale", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**__import__("os").environ, "COLUMNS": "100", "NO_COLOR": "1", **environment},
+    )
+
+
+def test_version():
+    done = noisescale_cli("--version")
+    assert (done.returncode, done.stdout) == (0, f"noisescale {noisescale.__version__}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("paper",), ("data",), ("data", "fetch")])
+def test_help_reads_well(command):
+    done = noisescale_cli(*command, "--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "Usage" in done.stdout
+    assert "Example" in done.stdout or "Begin with" in done.stdout
+    if command in (("paper",), ("data", "fetch")):
+        assert {"--json", "--quiet", "--debug"} <= set(done.stdout.replace(",", " ").split())
+
+
+def test_cheap_commands_do_not_import_jax():
+    code = "import sys, noisescale, noisescale.cli, noisescale.data; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n"
+
+
+def test_data_lists_what_is_there(tmp_path):
+    done = noisescale_cli("data", NOISESCALE_DATA=str(tmp_path))
+    assert done.returncode == 0
+    for word in ("mnist", "fashion-mnist", "mnist-embedded", "digits", "missing", "verified"):
+        assert word in done.stdout
+    rows = json.loads(noisescale_cli("data", "--json", NOISESCALE_DATA=str(tmp_path)).stdout)
+    states = {row["name"]: row["state"] for row in rows}
+    assert states["mnist"] == "missing"
+    assert states["mnist-embedded"] == "verified"
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(b"cut short")
+    rows = json.loads(noisescale_cli("data", "--json", NOISESCALE_DATA=str(tmp_path)).stdout)
+    assert {row["name"]: row["state"] for row in rows}["mnist"] == "altered"
+
+
+def test_fetch(full_mnist):
+    done = noisescale_cli("data", "fetch", "mnist", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["fingerprint"] == full_mnist.fingerprint
+
+
+def test_paper_ends_with_the_path_of_the_report(tmp_path):
+    done = noisescale_cli("paper", "--scale", "smoke", "--out", str(tmp_path / "report"))
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    assert last == f"Report: {(tmp_path / 'report' / 'index.html').resolve()}"
+    assert (tmp_path / "report" / "claims.json").is_file()
+    assert "seed 0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("paper", "--only", "nonsense"), "noisescale: there is no section 'nonsense'"),
+        (("paper", "--seeds", "0"), "noisescale: seeds must be at least 1, got 0."),
+        (("data", "fetch", "imagenet"), "noisescale: there is no data set 'imagenet' to fetch"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, message, tmp_path):
+    extra = ("--out", str(tmp_path / "o")) if arguments[0] == "paper" else ()
+    done = noisescale_cli(*arguments, *extra)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("paper", "--scale", "huge"), ("paper", "--seeds", "two"), ("nothing",)]
+)
+def test_bad_usage_is_exit_code_2(arguments):
+    done = noisescale_cli(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_tracebacks_only_with_debug(tmp_path):
+    plain = noisescale_cli("data", "fetch", "imagenet")
+    debug = noisescale_cli("data", "fetch", "imagenet", "--debug")
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
