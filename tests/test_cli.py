@@ -31,7 +31,7 @@ def test_help_reads_well(command):
     assert done.stderr == ""
     assert "Usage" in done.stdout
     assert "Example" in done.stdout or "Begin with" in done.stdout
-    if command in (("paper",), ("data", "fetch")):
+    if command:
         assert {"--json", "--quiet", "--debug"} <= set(done.stdout.replace(",", " ").split())
 
 
@@ -90,12 +90,25 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("paper", "--scale", "huge"), ("paper", "--seeds", "two"), ("nothing",)]
+    "arguments",
+    [("paper", "--scale", "huge"), ("paper", "--seeds", "two"), ("nothing",), ("data", "fetch")],
 )
-def test_bad_usage_is_exit_code_2(arguments):
+def test_bad_usage_is_one_line_and_exit_code_2(arguments):
     done = noisescale_cli(*arguments)
     assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("noisescale: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_arguments_show_the_help():
+    done = noisescale_cli()
+    assert done.returncode == 2
+    assert "Usage" in done.stdout + done.stderr
+
+
+def test_flags_of_the_group_reach_its_commands(full_mnist):
+    done = noisescale_cli("data", "--json", "fetch", "mnist")
+    assert json.loads(done.stdout)["name"] == "mnist"
 
 
 def test_tracebacks_only_with_debug(tmp_path):

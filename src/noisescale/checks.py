@@ -3,8 +3,11 @@
 import math
 import operator
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from noisescale.errors import InputError
+
+_LARGEST = 2**62  # whole numbers beyond this overflow somewhere below
 
 
 def check_whole(name: str, value: int, *, at_least: int) -> int:
@@ -15,17 +18,21 @@ def check_whole(name: str, value: int, *, at_least: int) -> int:
         raise InputError(f"{name} must be a whole number, got {value!r}.") from None
     if whole < at_least:
         raise InputError(f"{name} must be at least {at_least}, got {whole}.")
+    if whole > _LARGEST:
+        raise InputError(f"{name} must be at most {_LARGEST}, got {whole}.")
     return whole
 
 
-def check_number(name: str, value: float, rule: str, holds: Callable[[float], bool]) -> float:
+def check_number(name: str, value: Any, rule: str, holds: Callable[[float], bool]) -> float:
     """``value`` as a finite float for which ``holds``; ``rule`` says so in words."""
+    wanted = f"{name} must be a finite number{' ' if rule else ''}{rule}"
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number {rule}, got {value!r}.") from None
+        number = float(value) if not isinstance(value, str) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
     if not math.isfinite(number) or not holds(number):
-        raise InputError(f"{name} must be a finite number {rule}, got {number:g}.")
+        shown = f"{number:g}" if math.isfinite(number) else repr(value)[:40]
+        raise InputError(f"{wanted}, got {shown}.")
     return number
 
 
@@ -35,11 +42,6 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
     return value
-
-
-def check_learning_rate(value: float) -> float:
-    """Epsilon: above 0."""
-    return check_number("learning_rate", value, "above 0", lambda v: v > 0)
 
 
 def check_momentum(value: float) -> float:

@@ -63,7 +63,9 @@ def _root(
 def paper(
     only: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Sections to measure, such as units,3,A. Default: all."),
+        typer.Option(
+            metavar="LIST", help="Sections to measure, separated by commas. Default: all."
+        ),
     ] = None,
     scale: Annotated[
         ScaleOption,
@@ -103,8 +105,11 @@ def paper(
     invoke_without_command=True,
     epilog="Example: noisescale data fetch mnist",
 )
-def data(context: typer.Context, json: Json = False, debug: Debug = False) -> None:
+def data(
+    context: typer.Context, json: Json = False, quiet: Quiet = False, debug: Debug = False
+) -> None:
     """List the data sets: what is here, where, and whether it was verified."""
+    context.obj = {"json": json, "quiet": quiet}
     if context.invoked_subcommand is not None:
         return
     from noisescale.data import status
@@ -119,12 +124,13 @@ def data(context: typer.Context, json: Json = False, debug: Debug = False) -> No
     for row in rows:
         table.add_row(*(escape(str(row[key])) for key in ("name", "examples", "state", "where")))
     Console().print(table)
-    if any(row["state"] in ("missing", "altered") for row in rows):
+    if not quiet and any(row["state"] in ("missing", "altered") for row in rows):
         print("Fetch one with: noisescale data fetch NAME")
 
 
 @data_app.command(epilog="Example: NOISESCALE_DATA=~/datasets noisescale data fetch fashion-mnist")
 def fetch(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
     json: Json = False,
     quiet: Quiet = False,
@@ -133,6 +139,8 @@ def fetch(
     """Download a data set into the cache and verify it."""
     from noisescale.data import cache_folder
     from noisescale.data import fetch as fetch_data
+
+    json, quiet = json or context.obj["json"], quiet or context.obj["quiet"]
 
     with _progress(silent=quiet or json) as report:
         got = fetch_data(name, report)
@@ -168,14 +176,19 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def main() -> None:
     """Run the command line: exit 0 done, 2 bad usage or input, 1 anything else."""
     warnings.showwarning = _show_warning
-    if "--debug" in sys.argv[1:]:
-        app()
     try:
-        app()
-    except InputError as error:
-        _fail(str(error), 2)
-    except KeyboardInterrupt:
+        raise SystemExit(app(standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted.", 130)
     except Exception as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        if isinstance(error, InputError):
+            _fail(str(error), 2)
+        # Typer's usage errors have no public class that all its versions share.
+        if (usage := getattr(error, "format_message", None)) is not None:
+            if not usage():  # no arguments at all: the help was printed
+                raise SystemExit(2) from None
+            _fail(f"{usage()} (--help shows the options)", 2)
         reason = (str(error).splitlines() or [""])[0]
         _fail(f"{type(error).__name__}: {reason} (--debug shows where)", 1)

@@ -4,6 +4,7 @@ A likelihood is chosen by name, everywhere in noisescale. ``apply_fn(params, x)`
 the functions here turn them into nats per example.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,24 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.checks import check_choice, check_number
 from noisescale.errors import InputError
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """A named likelihood of class labels.
+    """A named likelihood of targets given a model's outputs.
 
     Attributes:
         name: what users call it.
-        nll: ``(outputs, labels) -> nats``, one number an example.
-        correct: ``(outputs, labels) -> bool``, whether the likeliest class is the label.
-        classes: how many classes outputs of this width tell apart.
+        nll: ``(outputs, targets) -> nats``, one number an example.
+        correct: ``(outputs, labels) -> bool``, whether the likeliest class is the label; None for
+            a likelihood without classes.
     """
 
     name: str
     nll: Callable[[jax.Array, jax.Array], jax.Array]
-    correct: Callable[[jax.Array, jax.Array], jax.Array]
-    classes: Callable[[int], int]
+    correct: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
 def _categorical_nll(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -48,16 +49,39 @@ _ALL = (
         name="categorical",
         nll=_categorical_nll,
         correct=lambda logits, labels: jnp.argmax(logits, axis=1) == labels,
-        classes=lambda width: width,
     ),
     Likelihood(
         name="bernoulli",
         nll=_bernoulli_nll,
         correct=lambda logits, labels: (logits.reshape(labels.shape) > 0) == (labels == 1),
-        classes=lambda width: 2,
     ),
 )
 LIKELIHOODS = {likelihood.name: likelihood for likelihood in _ALL}
+
+
+def gaussian(noise_precision: float = 1.0) -> Likelihood:
+    """Targets with Gaussian noise of known precision (one over its variance) on every output."""
+    precision = check_number("noise_precision", noise_precision, "above 0", lambda v: v > 0)
+
+    def nll(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+        residuals = (outputs - targets.reshape(outputs.shape)).reshape(len(outputs), -1)
+        constant = 0.5 * residuals.shape[1] * math.log(2 * math.pi / precision)
+        return 0.5 * precision * jnp.sum(residuals**2, axis=1) + constant
+
+    return Likelihood("gaussian", nll)
+
+
+def resolve_likelihood(
+    likelihood: str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array],
+) -> Likelihood:
+    """A likelihood from its name, from :func:`gaussian`, or from a user's own nll function."""
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    if callable(likelihood):
+        return Likelihood(getattr(likelihood, "__name__", "custom"), likelihood)
+    if likelihood == "gaussian":
+        return gaussian()
+    return LIKELIHOODS[check_choice("likelihood", likelihood, [*LIKELIHOODS, "gaussian"])]
 
 
 def check_outputs(likelihood: Likelihood, shape: tuple[int, ...], n_examples: int) -> int:
@@ -74,7 +98,7 @@ def check_outputs(likelihood: Likelihood, shape: tuple[int, ...], n_examples: in
             f"the categorical likelihood needs a logit for each of two or more classes, but "
             f"apply_fn returns shape {shape} for {n_examples} examples."
         )
-    return likelihood.classes(shape[-1])
+    return shape[1] if likelihood.name == "categorical" else 2
 
 
 def check_labels(labels: NDArray[Any], n_classes: int, what: str) -> NDArray[np.int32]:

@@ -4,9 +4,12 @@ import gzip
 import hashlib
 import multiprocessing
 import os
+import socketserver
 import subprocess
 import sys
+import threading
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +17,12 @@ import pytest
 from noisescale.data.cache import (
     DataUnavailableError,
     DataWarning,
+    _write_whole,
     cache_folder,
     forget_failures,
     obtain,
 )
-from noisescale.data.sources import Collection, File, Wheel
+from noisescale.data.sources import Collection, File, Wheel, gunzip
 
 NAMES = ("train-images", "train-labels", "test-images", "test-labels")
 CONTENTS = {name: np.random.default_rng(k).bytes(2000 + k) for k, name in enumerate(NAMES)}
@@ -113,11 +117,69 @@ def test_a_damaged_gzip_in_the_folder_is_replaced(collection, cache):
     assert not (cache / "train-images.gz").exists()
 
 
-@pytest.mark.parametrize("damaged", [b"other content", None], ids=["another file", "endless"])
-def test_a_mirror_with_other_content_is_refused(collection, mirror, cache, damaged):
+def test_a_genuine_gzip_beside_a_damaged_file_is_taken(collection, mirror, cache):
+    obtain(collection)
+    (cache / "train-images").write_bytes(b"cut")
+    (mirror / "train-images.gz").rename(cache / "train-images.gz")
+    close(mirror)
+    contents, source = obtain(collection)
+    assert contents == CONTENTS
+    assert source.startswith("cache")
+    assert (cache / "train-images.gz").exists()
+
+
+def test_gunzip_is_bounded_and_reads_all_members():
+    file = FILES[0]
+    content = CONTENTS[file.name]
+    assert gunzip(gzip.compress(content[:700]) + gzip.compress(content[700:]), file) == content
+    assert len(gunzip(gzip.compress(bytes(10**7)), file)) == file.size + 1
+    assert len(gunzip(gzip.compress(content) * 3, file)) == file.size + 1
+
+
+def test_a_write_that_fails_midway_leaves_the_old_file(tmp_path, monkeypatch):
+    target = tmp_path / "file"
+    _write_whole(target, b"old")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        _write_whole(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+class _Garbage(socketserver.BaseRequestHandler):
+    """A captive portal, say: it answers, but not in HTTP."""
+
+    def handle(self):
+        self.request.recv(1000)
+        self.request.sendall(self.server.answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\nshort", b""],
+    ids=["no HTTP", "cut short", "silence"],
+)
+def test_a_broken_server_is_passed_over(mirror, cache, answer, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Garbage) as server:
+        server.answer = answer
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        broken = f"http://127.0.0.1:{server.server_address[1]}/"
+        contents, source = obtain(
+            Collection("tiny", FILES, mirrors=(broken, mirror.as_uri() + "/"))
+        )
+        server.shutdown()
+    assert contents == CONTENTS
+    assert source.startswith("mirror file:")
+
+
+def test_a_mirror_with_other_content_is_refused(collection, mirror, cache):
     name = NAMES[0]
-    content = CONTENTS[name] + bytes(10**7) if damaged is None else damaged
-    (mirror / f"{name}.gz").write_bytes(gzip.compress(content))
+    (mirror / f"{name}.gz").write_bytes(gzip.compress(b"other content"))
     with pytest.raises(DataUnavailableError, match="its train-images has another sha256"):
         obtain(collection)
     assert not (cache / name).exists()
@@ -235,3 +297,5 @@ def test_the_cache_folder_is_the_users_or_the_chosen_one(monkeypatch, tmp_path):
     assert cache_folder().name == "noisescale"
     monkeypatch.setenv("NOISESCALE_DATA", str(tmp_path))
     assert cache_folder() == tmp_path
+    monkeypatch.setenv("NOISESCALE_DATA", "~/somewhere")
+    assert cache_folder() == Path.home() / "somewhere"

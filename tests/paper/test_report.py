@@ -30,7 +30,7 @@ def test_what_is_written(report):
     assert all(set(row) >= ENTRY for row in made.claims["claims"])
     assert (out / "figures" / "units.svg").read_text().lstrip().startswith("<?xml")
     assert sorted(path.name for path in out.iterdir()) == ["claims.json", "figures", "index.html"]
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_the_page_needs_nothing_else(report):

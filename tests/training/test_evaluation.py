@@ -15,7 +15,7 @@ def test_log_schedule(steps, n):
     assert schedule == sorted(set(schedule))
     assert schedule[0] == 0
     assert schedule[-1] == steps
-    assert len(schedule) <= n + 2
+    assert len(schedule) <= n + 1
 
 
 def test_log_schedule_is_log_spaced():

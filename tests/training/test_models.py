@@ -66,9 +66,15 @@ def test_equal_models_are_equal_so_that_programs_are_shared():
     assert hash(ns.DenseNetwork((3, 2))) == hash(ns.softmax_regression(3, 2))
 
 
+def test_widths_may_be_a_list():
+    assert ns.DenseNetwork([3, 2]) == ns.DenseNetwork((3, 2))
+
+
 def test_bad_models_get_one_sentence():
     with pytest.raises(ns.InputError, match="widths must be two or more positive numbers"):
         ns.DenseNetwork((5,))
+    with pytest.raises(ns.InputError, match="a layer's width must be at least 1, got 0"):
+        ns.DenseNetwork((5, 0))
     with pytest.raises(ns.InputError, match="initialisation must be one of .* got 'magic'"):
         ns.paper_network().init(0, "magic")
 

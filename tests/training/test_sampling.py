@@ -1,4 +1,5 @@
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -105,8 +106,12 @@ def test_a_stream_does_not_depend_on_how_it_is_taken(sampler, n_train, share, ta
     assert whole.size == 0 or (whole.min() >= 0 and whole.max() < n_train)
 
 
-def test_the_paper_network_sizes_fit_in_one_block_of_memory():
-    """A block never holds more than about 8 x 65,536 indices, whatever N is."""
-    batches = stream("without_replacement", 60_000, 30).take(10)
-    assert batches.shape == (10, 30)
-    assert (batches > 1000).any()
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("batch_size", [1, 30, 3000, 60_000])
+def test_a_draw_takes_little_memory(sampler, batch_size):
+    source = stream(sampler, 60_000, batch_size)
+    tracemalloc.start()
+    source.take(1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 24 * 2**20

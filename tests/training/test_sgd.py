@@ -1,26 +1,31 @@
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 
 import noisescale as ns
 from noisescale.data import load_digits
 from noisescale.seeds import random_stream
 from noisescale.training import SAMPLERS, BatchStream
+from noisescale.training.features import live_features
 from oracles import sgd as oracle
 
-MODEL = ns.DenseNetwork((12, 16, 3))
+MODEL = ns.DenseNetwork((50, 16, 3))
 
 
 @pytest.fixture(scope="module")
 def toy():
-    """Three noisy classes in 12 features, of which the last 5 are zero in the training set."""
+    """Three noisy classes in 50 features, of which 30 are zero in the training set alone."""
     rng = np.random.default_rng(3)
     y = rng.integers(3, size=80)
-    x = rng.normal(size=(80, 12)) + 1.5 * np.eye(3, 12)[y]
-    x[:, 7:] = 0
-    x_test = rng.normal(size=(50, 12)) + 1.5 * np.eye(3, 12)[rng.integers(3, size=50)]
+    x = rng.normal(size=(80, 50)) + 1.5 * np.eye(3, 50)[y]
+    x[:, 10:40] = 0
+    x_test = rng.normal(size=(50, 50)) + 1.5 * np.eye(3, 50)[rng.integers(3, size=50)]
+    assert len(live_features(x)) == 32  # the engine leaves some features out
     return x.astype(np.float32), y, x_test.astype(np.float32), rng.integers(3, size=50)
 
 
@@ -73,7 +78,7 @@ def test_agrees_with_pytorch(toy):
         MODEL, start, (x, y), learning_rate=0.05, batch_size=9, steps=60, momentum=0.8,
         prior_precision=2.0, seed=1, evaluate_at="final",
     )  # fmt: skip
-    network = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    network = torch.nn.Sequential(torch.nn.Linear(50, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     with torch.no_grad():
         for linear, layer in zip((network[0], network[2]), start, strict=True):
             linear.weight.copy_(torch.tensor(np.asarray(layer["w"]).T))
@@ -183,20 +188,48 @@ def test_one_program_serves_runs_of_the_same_shape(toy):
 
 
 def test_divergence_is_a_status_not_an_error(toy):
-    result = run(toy, learning_rate=1e30)
+    result = run(toy, learning_rate=1e30, evaluate_at=[0, 100])
     assert result.status == "diverged"
     assert result.final is None
-    assert 0 < result.diverged_at <= result.steps_done < 300
+    # Known within a few steps, not only when the next evaluation comes round.
+    assert 0 < result.diverged_at == result.steps_done < 10
     assert result.history[0].step == 0
     assert all(np.isfinite(row).all() for row in result.history)
     assert "diverged" in repr(result)
 
 
-def test_divergence_in_the_very_last_step_is_seen(toy):
-    """Nothing follows the last update, so only the evaluation can find its result infinite."""
-    result = run(toy, learning_rate=1e38, momentum=0.0, steps=1, evaluate_at="final")
+@pytest.mark.parametrize("apply_fn", [MODEL, opaque], ids=["model", "function"])
+def test_divergence_by_the_penalty_alone(toy, apply_fn):
+    x, y, *_ = toy
+    result = ns.train(
+        apply_fn, MODEL.init(0), (x, y), learning_rate=1.0, momentum=0.9, batch_size=8, steps=3000,
+        prior_precision=3e3,
+    )  # fmt: skip
+    assert result.status == "diverged"
+
+
+def test_divergence_in_the_very_last_step_is_seen():
+    """Nothing follows the last update, and no example uses the parameter that it blew up."""
+    result = ns.train(
+        lambda p, x: x @ p["w"], {"w": np.zeros((2, 2)), "unused": np.ones(3)},
+        (np.ones((4, 2)), np.array([0, 1, 0, 1])), learning_rate=1e38, batch_size=4, steps=1,
+        prior_precision=1e10, evaluate_at="final",
+    )  # fmt: skip
     assert result.status == "diverged"
     assert result.history == ()
+
+
+def test_a_subclass_that_computes_otherwise_is_not_short_cut(toy):
+    class Centred(ns.DenseNetwork):
+        def __call__(self, params, x):
+            return super().__call__(params, x - 0.5)
+
+    x, y, *_ = toy
+    settings = {"learning_rate": 0.1, "batch_size": 8, "steps": 30}
+    model = Centred((50, 16, 3))
+    short = ns.train(model, model.init(0), (x, y), **settings)
+    plain = ns.train(lambda p, x: model(p, x), model.init(0), (x, y), **settings)
+    assert short.final.train_cross_entropy == pytest.approx(plain.final.train_cross_entropy, 1e-5)
 
 
 def test_a_bad_accuracy_is_not_divergence(toy):
@@ -215,6 +248,17 @@ def test_the_result_is_plain_data(toy):
     assert document["settings"]["batch_size"] == 8
     assert document["history"]["step"][-1] == 300
     assert len(document["history"]["test_accuracy"]) == len(document["history"]["step"])
+
+
+def test_numpy_numbers_become_plain_ones(toy):
+    x, y, *_ = toy
+    result = ns.train(
+        MODEL, MODEL.init(0), (x, y), learning_rate=np.float32(0.1), batch_size=np.uint8(8),
+        steps=np.int16(5), seed=np.int64(3), momentum=np.float64(0.5),
+    )  # fmt: skip
+    document = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert document["settings"]["seed"] == 3
+    assert document["history"]["test_accuracy"] == [None] * len(result.history)
 
 
 def test_without_test_data_the_test_columns_are_nan(toy):
@@ -246,12 +290,16 @@ def test_the_papers_network_trains_at_30_and_not_at_3(mnist):
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
         ({"momentum": 1.0}, r"momentum must be a finite number in \[0, 1\), got 1"),
+        ({"momentum": None}, r"momentum must be a finite number in \[0, 1\), got None"),
         ({"momentum": -0.1}, r"momentum must be a finite number in \[0, 1\), got -0.1"),
-        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0, got 0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be a finite number above 0, got nan"),
-        ({"learning_rate": "fast"}, "learning_rate must be a number above 0, got 'fast'"),
+        ({"learning_rate": 0.0}, r"learning_rate must be a finite number in \(0, 1e38\], got 0"),
+        ({"learning_rate": float("nan")}, r"learning_rate must be a finite number in .*, got nan"),
+        ({"learning_rate": 10**400}, r"learning_rate must be a finite number in .*, got 1000"),
+        ({"learning_rate": "0.1"}, r"learning_rate must be a finite number in .*, got '0.1'"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
-        ({"prior_precision": -1.0}, "prior_precision must be a finite number >= 0, got -1"),
+        ({"prior_precision": -1.0}, r"prior_precision must be a finite number in \[0, .*, got -1"),
+        ({"prior_precision": 1e300}, r"prior_precision must be a finite number in \[0, .* 1e\+300"),
+        ({"steps": 2**70}, "steps must be at most"),
         ({"sampler": "bootstrap"}, "sampler must be one of without_replacement, .*'bootstrap'"),
         ({"likelihood": "poisson"}, "likelihood must be one of categorical, .*'poisson'"),
         (
@@ -262,6 +310,9 @@ def test_the_papers_network_trains_at_30_and_not_at_3(mnist):
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"evaluate_at": [301]}, "evaluate_at must lie between 0 and steps = 300, got 301"),
         ({"evaluate_at": "often"}, "evaluate_at must be 'log', 'final' or a sequence"),
+        ({"evaluate_at": 5}, "evaluate_at must be 'log', 'final' or a sequence of steps, got 5"),
+        ({"evaluate_at": [1.5]}, "a step in evaluate_at must be a whole number, got 1.5"),
+        ({"n_evaluations": 2.5}, "n_evaluations must be a whole number, got 2.5"),
         ({"n_evaluations": 0}, "n_evaluations must be at least 1, got 0"),
     ],
 )
@@ -288,12 +339,17 @@ def bad_data(toy):
         "wrong width": ((x[:, :5], y), "apply_fn does not accept these params with x of shape"),
         "text": ((np.full(80, "a"), y), "must be numbers, got dtype"),
         "one-hot labels": ((x, np.eye(3)[y].astype(int)), "must be one-dimensional"),
+        "sparse": ((scipy.sparse.csr_matrix(x), y), "is sparse: give dense arrays"),
+        "mapping": ({"x": x, "y": y}, "must be a pair of arrays .* got dict"),
+        "numbers": ((1.0, 2.0), "got a pair of float and float"),
+        "huge integers": ((np.full((80, 50), 2**40), y), "whole numbers beyond 32 bits"),
     }
 
 
 @pytest.mark.parametrize("case", ["NaN", "label too high", "label below 0", "fractional labels",
                                   "mismatched lengths", "no examples", "no pair", "wrong width",
-                                  "text", "one-hot labels"])  # fmt: skip
+                                  "text", "one-hot labels", "sparse", "mapping", "numbers",
+                                  "huge integers"])  # fmt: skip
 @pytest.mark.parametrize("which", ["train_data", "test_data"])
 def test_bad_data_get_one_sentence(toy, case, which):
     data, message = bad_data(toy)[case]
@@ -318,3 +374,24 @@ def test_bad_params_get_one_sentence(toy, params, message):
     x, y, *_ = toy
     with pytest.raises(ns.InputError, match=message):
         ns.train(MODEL, params, (x, y), learning_rate=0.1, batch_size=8, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("apply_fn", "message"),
+    [
+        (lambda p, x: (x, x), "apply_fn must return one array of outputs, but returns a tuple"),
+        (lambda p, x: p["nothing"], "apply_fn does not accept these params"),
+        (type("Odd", (), {"__hash__": None, "__call__": lambda s, p, x: x})(), "must be hashable"),
+    ],
+)
+def test_bad_functions_get_one_sentence(toy, apply_fn, message):
+    x, y, *_ = toy
+    with pytest.raises(ns.InputError, match=message):
+        ns.train(apply_fn, {"w": np.ones(2)}, (x, y), learning_rate=0.1, batch_size=8, steps=3)
+
+
+def test_half_precision_params_are_taken(toy):
+    x, y, *_ = toy
+    start = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), MODEL.init(0))
+    result = ns.train(MODEL, start, (x, y), learning_rate=0.1, batch_size=8, steps=3)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(result.params))

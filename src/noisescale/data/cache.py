@@ -1,6 +1,5 @@
 """The folder where verified files are kept, and how they get there."""
 
-import contextlib
 import os
 import tempfile
 import warnings
@@ -34,13 +33,17 @@ class FileState(StrEnum):
 def cache_folder(collection: Collection | None = None) -> Path:
     """``$NOISESCALE_DATA`` if it is set, else the user's cache folder."""
     chosen = os.environ.get("NOISESCALE_DATA")
-    root = Path(chosen) if chosen else platformdirs.user_cache_path("noisescale", appauthor=False)
+    if chosen:
+        root = Path(chosen).expanduser()
+    else:
+        root = platformdirs.user_cache_path("noisescale", appauthor=False)
     return root / collection.name if collection else root
 
 
 def read_cached(file: File, folder: Path) -> tuple[FileState, Path, bytes]:
     """State, path and content of ``file`` in ``folder``, plain or gzipped."""
     plain = folder / file.name
+    worst = FileState.MISSING, plain, b""
     for path in (plain, plain.with_name(f"{file.name}.gz")):
         try:
             content = path.read_bytes()
@@ -51,9 +54,10 @@ def read_cached(file: File, folder: Path) -> tuple[FileState, Path, bytes]:
                 content = gunzip(content, file)
             except SourceError:
                 content = b""
-        state = FileState.VERIFIED if file.accepts(content) else FileState.ALTERED
-        return state, path, content
-    return FileState.MISSING, plain, b""
+        if file.accepts(content):
+            return FileState.VERIFIED, path, content
+        worst = FileState.ALTERED, path, b""
+    return worst
 
 
 def obtain(collection: Collection, report: Report | None = None) -> tuple[dict[str, bytes], str]:
@@ -125,7 +129,8 @@ def _keep(folder: Path, contents: dict[str, bytes]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             _write_whole(folder / name, content)
-            (folder / f"{name}.gz").unlink(missing_ok=True)  # it was absent or not genuine
+            # Neither form was genuine, or nothing would have been fetched.
+            (folder / f"{name}.gz").unlink(missing_ok=True)
     except OSError as error:
         warnings.warn(
             f"{folder} cannot be written ({error.strerror}): the data are used but not kept, "
@@ -138,15 +143,15 @@ def _keep(folder: Path, contents: dict[str, bytes]) -> None:
 def _write_whole(path: Path, content: bytes) -> None:
     """Write ``content`` so that no reader ever sees half of it and two writers cannot mix."""
     # Each writer fills a file of its own and renames it: the last rename wins, whole.
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
-        scratch = Path(temporary.name)
-        try:
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    scratch = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as temporary:
             temporary.write(content)
             temporary.flush()
             os.fsync(temporary.fileno())
-            scratch.chmod(0o644)  # temporary files are private, a cache may be shared
-            scratch.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                scratch.unlink()
-            raise
+        scratch.chmod(0o644)  # temporary files are private, a cache may be shared
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise

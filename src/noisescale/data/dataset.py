@@ -1,13 +1,13 @@
 """A data set: four arrays, what they are, and how to draw from them."""
 
 import hashlib
-import operator
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.checks import check_whole
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
@@ -28,19 +28,44 @@ class Dataset(_Arrays):
     """Training and test arrays with their provenance.
 
     A named tuple of four arrays, so it unpacks as users expect, that also knows its ``name``,
-    its ``source`` and whether it is ``complete`` (False for an embedded part of a larger set).
+    its ``source``, its number of classes, and whether it is ``complete`` (False for an embedded
+    part of a larger set). The arrays cannot be written to: the fingerprint speaks for them.
     """
 
     name: str = "unnamed"
     source: str = "memory"
     complete: bool = True
+    n_classes: int = 0
 
     @classmethod
-    def build(cls, *arrays: NDArray[np.generic], name: str, source: str, complete: bool) -> Self:
-        """A data set of these four arrays."""
+    def build(
+        cls,
+        *arrays: NDArray[np.generic],
+        name: str,
+        source: str,
+        complete: bool,
+        n_classes: int | None = None,
+    ) -> Self:
+        """A data set of these four arrays; the number of classes from the labels unless given."""
         made = cls(*arrays)  # type: ignore[arg-type]
         made.name, made.source, made.complete = name, source, complete
+        made.n_classes = int(made.y_train.max()) + 1 if n_classes is None else n_classes
+        for array in made:
+            array.flags.writeable = False
         return made
+
+    def _replace(self, **changes: NDArray[np.generic]) -> Self:
+        """A data set with other arrays, which keeps its provenance."""
+        arrays = [changes.pop(name, array) for name, array in self._asdict().items()]
+        if changes:
+            raise InputError(f"a data set has no {', '.join(changes)}.")
+        return self.build(
+            *arrays,
+            name=f"{self.name} (changed)",
+            source=self.source,
+            complete=self.complete,
+            n_classes=self.n_classes,
+        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -50,11 +75,6 @@ class Dataset(_Arrays):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
-
-    @property
-    def n_classes(self) -> int:
-        """The number of classes, from the training labels."""
-        return int(self.y_train.max()) + 1
 
     def pooled(self) -> tuple[Images, Labels]:
         """Training and test examples together, in that order."""
@@ -75,6 +95,7 @@ class Dataset(_Arrays):
             name=f"{self.name}[n_train={n_train}, n_test={n_test or 'all'}, seed={seed}]",
             source=self.source,
             complete=self.complete,
+            n_classes=self.n_classes,
         )
 
     def __repr__(self) -> str:
@@ -93,8 +114,8 @@ def balanced_pair(
     if first == second:
         raise InputError(f"the two classes must differ, got {first} twice.")
     for size, name in ((n_train, "n_train"), (n_test, "n_test")):
-        if operator.index(size) < 2 or size % 2:
-            raise InputError(f"{name} must be even and at least 2 to be balanced, got {size}.")
+        if check_whole(name, size, at_least=1) % 2:
+            raise InputError(f"{name} must be even to be balanced, got {size}.")
     x, y = data.pooled()
     rng = random_stream(seed, "balanced_pair")
     half_train, half_test = n_train // 2, n_test // 2
@@ -125,6 +146,6 @@ def balanced_pair(
 
 def _draw(population: int, size: int, name: str, seed: int) -> NDArray[np.int64]:
     """``size`` different members of ``range(population)``."""
-    if not 1 <= operator.index(size) <= population:
-        raise InputError(f"{name} must lie between 1 and {population}, got {size}.")
+    if check_whole(name, size, at_least=1) > population:
+        raise InputError(f"{name} must be at most {population}, all there are, got {size}.")
     return random_stream(seed, f"subset {name}").permutation(population)[:size]

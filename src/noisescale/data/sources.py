@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 
 _TIMEOUT = 30.0  # seconds without an answer before a source is given up
@@ -73,11 +74,16 @@ class Collection:
 
 def gunzip(content: bytes, file: File) -> bytes:
     """The uncompressed ``content``, never more than one byte beyond the size of ``file``."""
-    # A hostile or damaged archive could expand without end; wbits 31 expects a gzip header.
+    # A hostile or damaged archive could expand without end. A gzip file may have several members.
+    out = b""
     try:
-        return zlib.decompressobj(wbits=31).decompress(content, file.size + 1)
+        while content and len(out) <= file.size:
+            member = zlib.decompressobj(wbits=31)  # 31: expect a gzip header
+            out += member.decompress(content, file.size + 1 - len(out))
+            content = member.unused_data
     except zlib.error as error:
         raise SourceError(f"{file.name}.gz is damaged ({error})") from None
+    return out
 
 
 def _from_folder(collection: Collection, folder: Path) -> Iterator[tuple[File, bytes]]:
@@ -121,8 +127,9 @@ def _from_mirror(collection: Collection, mirror: str) -> Iterator[tuple[File, by
         try:
             with urllib.request.urlopen(address, timeout=_TIMEOUT) as response:
                 yield file, gunzip(response.read(2 * file.size), file)
-        except OSError as error:  # URLError, timeouts and resets are all OSErrors
-            raise SourceError(str(getattr(error, "reason", error))[:120]) from None
+        except (OSError, HTTPException) as error:  # URLError and timeouts are OSErrors
+            reason = getattr(error, "reason", error)
+            raise SourceError(str(reason)[:120] or type(error).__name__) from None
 
 
 def _idx_files(hashes: tuple[str, str, str, str]) -> tuple[File, File, File, File]:

@@ -44,6 +44,7 @@ def run_paper(
     n_seeds = check_whole("seeds", _SEEDS[scale] if seeds is None else seeds, at_least=1)
     _prepare(out)
     began = time.perf_counter()
+    report("loading MNIST")
     context = Context(load_mnist() if data is None else data, scale, n_seeds, report)
     outcomes = [(section, section.measure(context)) for section in sections]
     claims = {

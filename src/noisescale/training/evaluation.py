@@ -1,7 +1,6 @@
 """When a run is measured, and what is measured."""
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from noisescale.checks import check_whole
 from noisescale.errors import InputError
 from noisescale.likelihood import Likelihood
 
@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluation_steps(
-    evaluate_at: str | Sequence[int], *, steps: int, n_evaluations: int
+    evaluate_at: str | Iterable[int], *, steps: int, n_evaluations: int
 ) -> list[int]:
     """The steps after which to evaluate, ascending; the last is always ``steps``.
 
@@ -45,11 +45,15 @@ def evaluation_steps(
             raise InputError(
                 f"evaluate_at must be 'log', 'final' or a sequence of steps, got {evaluate_at!r}."
             )
-        if n_evaluations < 1:
-            raise InputError(f"n_evaluations must be at least 1, got {n_evaluations}.")
-        spaced = np.geomspace(1, max(1, steps), n_evaluations).round().astype(int)
+        count = check_whole("n_evaluations", n_evaluations, at_least=1)
+        # Downwards from the last step, so that even a single evaluation is the final one.
+        spaced = np.geomspace(max(1, steps), 1, count).round().astype(int)
         return sorted({0, steps, *spaced[spaced <= steps].tolist()})
-    chosen = {operator.index(step) for step in evaluate_at}
+    if not isinstance(evaluate_at, Iterable):
+        raise InputError(
+            f"evaluate_at must be 'log', 'final' or a sequence of steps, got {evaluate_at!r}."
+        )
+    chosen = {check_whole("a step in evaluate_at", step, at_least=0) for step in evaluate_at}
     if wrong := [step for step in sorted(chosen) if not 0 <= step <= steps]:
         raise InputError(f"evaluate_at must lie between 0 and steps = {steps}, got {wrong[0]}.")
     return sorted({*chosen, steps})
@@ -60,6 +64,7 @@ def _totals(
     apply_fn: ApplyFn, likelihood: Likelihood, params: Any, x: jax.Array, y: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     outputs = apply_fn(params, x)
+    assert likelihood.correct is not None  # train() takes likelihoods with classes alone
     return jnp.sum(likelihood.correct(outputs, y)), jnp.sum(likelihood.nll(outputs, y))
 
 

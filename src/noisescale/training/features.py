@@ -6,13 +6,12 @@ with a closed form. Training the rest is the same computation on a smaller matri
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.training.models import DenseNetwork
 from noisescale.training.settings import Rates
 
 # Widths are rounded up to this many features, so that runs on other subsets of the data, with a
@@ -20,32 +19,22 @@ from noisescale.training.settings import Rates
 _MULTIPLE = 16
 
 
-@runtime_checkable
-class HasInputLayer(Protocol):
-    """A model whose first layer multiplies the features by a matrix, one row a feature."""
-
-    def input_weights(self, params: Any) -> jax.Array:
-        """That matrix."""
-
-    def with_input_weights(self, params: Any, weights: jax.Array) -> Any:
-        """The ``params`` with another matrix in its place."""
-
-
 def without_dead_features(
     apply_fn: object, x: NDArray[Any], params: Any
-) -> tuple[NDArray[Any], Any, Callable[[Any, float], Any]]:
+) -> tuple[NDArray[Any], Any, Callable[[Any, np.float32], Any]]:
     """Data and params without the features that are always zero, and what puts them back.
 
     ``restore(trained, factor)`` gives full params, the rows that were left out multiplied by
-    ``factor``. A function that does not show its input layer keeps all features.
+    ``factor``. Only a :class:`DenseNetwork` is known to multiply its features by a matrix before
+    anything else; other functions keep all features.
     """
-    if not isinstance(apply_fn, HasInputLayer) or x.ndim != 2:
+    if type(apply_fn) is not DenseNetwork or x.ndim != 2:  # a subclass may compute otherwise
         return x, params, lambda trained, factor: trained
     model, live = apply_fn, live_features(x)
     weights = model.input_weights(params)
 
-    def restore(trained: Any, factor: float) -> Any:
-        whole = (weights * jnp.float32(factor)).at[live].set(model.input_weights(trained))
+    def restore(trained: Any, factor: np.float32) -> Any:
+        whole = (weights * factor).at[live].set(model.input_weights(trained))
         return model.with_input_weights(trained, whole)
 
     part = model.with_input_weights(params, weights[live])
@@ -61,11 +50,12 @@ def live_features(x: NDArray[Any]) -> NDArray[np.intp]:
     return np.sort(np.argsort(~used, kind="stable")[:n_live])
 
 
-def decay_factor(step: int, rates: Rates) -> float:
+def decay_factor(step: int, rates: Rates) -> np.float32:
     """What ``step`` updates without a gradient leave of a weight under L2.
 
     A <- m A + decay w, w <- w - epsilon A is linear in (w, A): the entry of its matrix power.
     """
     learning_rate, momentum, decay = rates
     update = np.array([[1 - learning_rate * decay, -learning_rate * momentum], [decay, momentum]])
-    return float(np.linalg.matrix_power(update, step)[0, 0])
+    with np.errstate(all="ignore"):  # a penalty too strong for its learning rate diverges
+        return np.float32(np.linalg.matrix_power(update, step)[0, 0])

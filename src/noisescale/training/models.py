@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
@@ -61,18 +62,15 @@ class DenseNetwork:
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.widths) < 2 or any(width < 1 for width in self.widths):
+        widths = tuple(check_whole("a layer's width", width, at_least=1) for width in self.widths)
+        if len(widths) < 2:
             raise InputError(f"widths must be two or more positive numbers, got {self.widths}.")
+        object.__setattr__(self, "widths", widths)
 
     def init(self, seed: int, initialisation: str = "glorot_uniform") -> LayerParams:
         """Parameters drawn by ``seed``: for each layer its weights ``w`` and its bias ``b``."""
-        if initialisation not in INITIALISATIONS:
-            raise InputError(
-                f"initialisation must be one of {', '.join(INITIALISATIONS)}, "
-                f"got {initialisation!r}."
-            )
+        draw = INITIALISATIONS[check_choice("initialisation", initialisation, INITIALISATIONS)]
         rng = random_stream(seed, "initialisation")
-        draw = INITIALISATIONS[initialisation]
         return tuple(
             {
                 "w": jnp.asarray(draw(rng, fan_in, fan_out), jnp.float32),

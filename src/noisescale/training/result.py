@@ -1,6 +1,7 @@
 """What a training run gives back."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from noisescale.training.evaluation import Evaluation
@@ -17,7 +18,7 @@ class Progress(NamedTuple):
     latest: Evaluation | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainResult:
     """A finished run.
 
@@ -30,7 +31,7 @@ class TrainResult:
         settings: the hyperparameters, as given.
     """
 
-    params: Any = field(repr=False)
+    params: Any
     history: tuple[Evaluation, ...]
     status: Status
     steps_done: int
@@ -43,9 +44,12 @@ class TrainResult:
         return self.history[-1] if self.status == "done" else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the parameters, as plain lists and numbers."""
+        """Everything but the parameters, as plain lists and numbers; None where not measured."""
         columns = {
-            name: [getattr(row, name) for row in self.history] for name in Evaluation._fields
+            name: [None if math.isnan(value) else value for value in column]
+            for name, column in zip(
+                Evaluation._fields, zip(*self.history, strict=True), strict=False
+            )
         }
         return {
             "status": self.status,

@@ -15,11 +15,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.errors import InputError
+from noisescale.checks import check_batch_size, check_choice
 
 Batches = NDArray[np.int32]  # (steps, B) indices into the training set
 
 _BLOCK = 1 << 16  # indices drawn at once, to spread the cost of a NumPy call over many steps
+
+
+def block_length(batch_size: int) -> int:
+    """Steps whose batches are drawn at once."""
+    return max(1, _BLOCK // batch_size)
 
 
 class BatchStream:
@@ -28,10 +33,9 @@ class BatchStream:
     def __init__(
         self, sampler: str, *, n_train: int, batch_size: int, rng: np.random.Generator
     ) -> None:
-        if sampler not in SAMPLERS:
-            raise InputError(f"sampler must be one of {', '.join(SAMPLERS)}, got {sampler!r}.")
-        rows = max(1, _BLOCK // batch_size)
-        self._blocks = SAMPLERS[sampler](rng, n_train, batch_size, rows)
+        check_choice("sampler", sampler, SAMPLERS)
+        check_batch_size(batch_size, n_train)
+        self._blocks = SAMPLERS[sampler](rng, n_train, batch_size, block_length(batch_size))
         self._left: Batches = np.empty((0, batch_size), np.int32)
 
     def take(self, steps: int) -> Batches:
@@ -88,15 +92,17 @@ def _distinct(rng: np.random.Generator, n_train: int, batch_size: int, rows: int
 def _shuffle(
     rng: np.random.Generator, n_train: int, batch_size: int, rows: int
 ) -> Iterator[Batches]:
-    rest = np.empty(0, np.int32)
+    size = rows * batch_size
+    rest = np.empty(0, np.int32)  # of the current epoch, not copied while it fills whole blocks
     while True:
-        epochs, have = [rest], len(rest)
-        while have < rows * batch_size:
-            epochs.append(rng.permutation(n_train).astype(np.int32))
-            have += n_train
-        order = np.concatenate(epochs)
-        yield order[: rows * batch_size].reshape(rows, batch_size)
-        rest = order[rows * batch_size :]
+        parts, missing = [], size
+        while missing > len(rest):
+            parts.append(rest)
+            missing -= len(rest)
+            rest = rng.permutation(n_train).astype(np.int32)
+        parts.append(rest[:missing])
+        rest = rest[missing:]
+        yield np.concatenate(parts).reshape(rows, batch_size)
 
 
 SAMPLERS: dict[str, Callable[[np.random.Generator, int, int, int], Iterator[Batches]]] = {

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from noisescale.checks import (
     check_batch_size,
     check_choice,
-    check_learning_rate,
     check_momentum,
     check_number,
     check_whole,
@@ -43,23 +42,33 @@ class Settings:
     seed: int
 
     def __post_init__(self) -> None:
-        check_learning_rate(self.learning_rate)
-        check_batch_size(self.batch_size, self.n_train)
-        check_momentum(self.momentum)
-        check_whole("steps", self.steps, at_least=0)
-        check_number("prior_precision", self.prior_precision, ">= 0", lambda v: v >= 0)
-        check_choice("likelihood", self.likelihood, LIKELIHOODS)
-        check_choice("cost_convention", self.cost_convention, COST_CONVENTIONS)
-        check_choice("sampler", self.sampler, SAMPLERS)
-        check_whole("seed", self.seed, at_least=0)
+        checked = {
+            "learning_rate": check_number(
+                "learning_rate", self.learning_rate, "in (0, 1e38]", lambda v: 0 < v <= 1e38
+            ),
+            "batch_size": check_batch_size(self.batch_size, self.n_train),
+            "momentum": check_momentum(self.momentum),
+            "steps": check_whole("steps", self.steps, at_least=0),
+            "prior_precision": check_number(
+                "prior_precision", self.prior_precision, "in [0, 1e38]", lambda v: 0 <= v <= 1e38
+            ),
+            "likelihood": check_choice("likelihood", self.likelihood, LIKELIHOODS),
+            "cost_convention": check_choice(
+                "cost_convention", self.cost_convention, COST_CONVENTIONS
+            ),
+            "sampler": check_choice("sampler", self.sampler, SAMPLERS),
+            "seed": check_whole("seed", self.seed, at_least=0),
+        }
+        for name, value in checked.items():  # plain numbers, whatever number types came in
+            object.__setattr__(self, name, value)
 
     def rates(self, n_classes: int) -> Rates:
         """The update rule's numbers, for a model of so many classes."""
         unit = n_classes if self.cost_convention == "per_class" else 1
         return Rates(
-            learning_rate=float(self.learning_rate) / unit,
-            momentum=float(self.momentum),
-            decay=float(self.prior_precision) / self.n_train,
+            learning_rate=self.learning_rate / unit,
+            momentum=self.momentum,
+            decay=self.prior_precision / self.n_train,
         )
 
     def to_dict(self) -> dict[str, Any]:

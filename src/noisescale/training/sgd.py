@@ -7,7 +7,7 @@ This is TensorFlow's and PyTorch's momentum (no dampening), and the L2 penalty o
 summed cost C = sum_i nll_i + lambda/2 |w|^2 divided by N: ``weight_decay = prior_precision / N``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from noisescale.arrays import check_data, check_params, count_examples
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.seeds import random_stream
-from noisescale.training import checks
 from noisescale.training.evaluation import (
     ApplyFn,
     Evaluation,
@@ -46,7 +46,7 @@ def train(
     sampler: str = "without_replacement",
     seed: int = 0,
     test_data: tuple[ArrayLike, ArrayLike] | None = None,
-    evaluate_at: str | Sequence[int] = "log",
+    evaluate_at: str | Iterable[int] = "log",
     n_evaluations: int = 30,
     progress: Callable[[Progress], None] | None = None,
 ) -> TrainResult:
@@ -69,7 +69,7 @@ def train(
             history to the bit on one machine.
         test_data: ``(x, y)`` to evaluate on, if any.
         evaluate_at: ``"log"``, ``"final"``, or the steps after which to evaluate.
-        n_evaluations: how many evaluations ``"log"`` makes at the most (besides step 0).
+        n_evaluations: how many evaluations ``"log"`` makes at the most, besides step 0.
         progress: called after each evaluation, and at least every 1,024 steps.
 
     Returns:
@@ -80,7 +80,7 @@ def train(
         learning_rate=learning_rate,
         batch_size=batch_size,
         momentum=momentum,
-        n_train=checks.count_examples(train_data, "train_data"),
+        n_train=count_examples(train_data, "train_data"),
         steps=steps,
         prior_precision=prior_precision,
         likelihood=likelihood,
@@ -88,17 +88,18 @@ def train(
         sampler=sampler,
         seed=seed,
     )
-    schedule = evaluation_steps(evaluate_at, steps=steps, n_evaluations=n_evaluations)
+    schedule = evaluation_steps(evaluate_at, steps=settings.steps, n_evaluations=n_evaluations)
     nll = LIKELIHOODS[likelihood]
-    trained = checks.check_params(params)
-    x, y, n_classes = checks.check_data(apply_fn, trained, train_data, nll, "train_data")
+    # A copy in float32, which the compiled loop may overwrite.
+    trained = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), check_params(params))
+    x, y, n_classes = check_data(apply_fn, trained, train_data, nll, "train_data")
     evaluate = _evaluator(apply_fn, nll, trained, (x, y), test_data)
     rates = settings.rates(n_classes)
     x, trained, restore = without_dead_features(apply_fn, x, trained)
 
-    batches = BatchStream(
-        sampler, n_train=len(y), batch_size=batch_size, rng=random_stream(seed, "batches")
-    )
+    batch_size = settings.batch_size
+    rng = random_stream(settings.seed, "batches")
+    batches = BatchStream(sampler, n_train=len(y), batch_size=batch_size, rng=rng)
     x_device, y_device = jnp.asarray(x), jnp.asarray(y)
     accumulator = jax.tree.map(jnp.zeros_like, trained)
     buffer = np.zeros((_chunk_length(batch_size), batch_size), np.int32)
@@ -120,14 +121,14 @@ def train(
             done += int(made)  # waits for the program, which may read the buffer until then
             if not finite:
                 return result(diverged_at=done)
-            if progress is not None:
-                progress(Progress(done, steps, history[-1] if history else None))
+            if progress is not None and done < target:
+                progress(Progress(done, settings.steps, history[-1] if history else None))
         latest = evaluate(target, restore(trained, decay_factor(target, rates)))
         if latest is None:
             return result(diverged_at=target)
         history.append(latest)
         if progress is not None:
-            progress(Progress(done, steps, latest))
+            progress(Progress(done, settings.steps, latest))
     return result(diverged_at=None)
 
 
@@ -192,7 +193,7 @@ def _evaluator(
     """The function that measures params on both sets; None if anything is not finite."""
     sets = [tuple(map(jnp.asarray, train_data))]
     if test_data is not None:
-        x, y, _ = checks.check_data(apply_fn, params, test_data, likelihood, "test_data")
+        x, y, _ = check_data(apply_fn, params, test_data, likelihood, "test_data")
         sets.append((jnp.asarray(x), jnp.asarray(y)))
 
     def evaluate(step: int, params: Any) -> Evaluation | None:

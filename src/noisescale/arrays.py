@@ -1,0 +1,112 @@
+"""Data and parameters that users give: checked in one place, refused with one sentence."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from noisescale.errors import InputError
+from noisescale.likelihood import Likelihood, check_labels, check_outputs
+
+
+def check_inputs(
+    x: ArrayLike, what: str, dtype: type[np.floating[Any]] = np.float32
+) -> NDArray[np.generic]:
+    """Features as ``dtype`` (whole numbers stay as they are), all finite."""
+    array = np.asarray(x)
+    if array.dtype.kind in "iub":
+        limits = np.iinfo(np.int32)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise InputError(
+                f"{what} holds whole numbers beyond 32 bits: give them as floating-point numbers."
+            )
+        return array
+    if array.dtype.kind != "f":
+        raise InputError(f"{what} must be numbers, got dtype {array.dtype}.")
+    array = array.astype(dtype, copy=False)
+    finite = np.isfinite(array)
+    if not finite.all():
+        at = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise InputError(
+            f"{what} holds {array[at]} at {list(at)}: remove or fill the {(~finite).sum():,} "
+            f"values that are not finite {np.dtype(dtype)} numbers."
+        )
+    return array
+
+
+def check_params(params: Any) -> Any:
+    """``params`` if it is a pytree of finite floating-point arrays."""
+    leaves = jax.tree.leaves(params)
+    if not leaves:
+        raise InputError("params holds no arrays: there is no model without parameters.")
+    for leaf in leaves:
+        array = np.asarray(leaf)
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise InputError(f"params must be floating-point arrays, got dtype {array.dtype}.")
+        if not (np.abs(array) <= np.finfo(np.float32).max).all():
+            raise InputError(
+                "params holds values that are not finite float32 numbers: initialise it again."
+            )
+    return params
+
+
+def output_shape(
+    apply_fn: Callable[[Any, jax.Array], jax.Array], params: Any, x: NDArray[Any]
+) -> tuple[int, ...]:
+    """The shape of ``apply_fn(params, x)``, or one sentence if they do not fit together."""
+    try:
+        hash(apply_fn)
+    except TypeError:
+        raise InputError(
+            f"apply_fn must be hashable, so that its compiled program can be kept, but "
+            f"{type(apply_fn).__name__} is not: wrap it in a function."
+        ) from None
+    try:
+        outputs = jax.eval_shape(apply_fn, params, x)
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"apply_fn does not accept these params with x of shape {x.shape}: {reason}"
+        ) from error
+    if not hasattr(outputs, "shape"):
+        raise InputError(
+            f"apply_fn must return one array of outputs, but returns a {type(outputs).__name__}."
+        )
+    return tuple(outputs.shape)
+
+
+def count_examples(data: tuple[ArrayLike, ArrayLike], what: str) -> int:
+    """The number of examples in the pair ``data``, the same in both its parts."""
+    if isinstance(data, Mapping) or not isinstance(data, Sequence) or len(data) != 2:
+        raise InputError(f"{what} must be a pair of arrays (x, y), got {type(data).__name__}.")
+    if any(hasattr(part, "toarray") for part in data):
+        raise InputError(f"{what} is sparse: give dense arrays, x.toarray().")
+    try:
+        n_inputs, n_labels = (len(part) for part in data)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(
+            f"{what} must be a pair of arrays (x, y), got a pair of "
+            f"{' and '.join(type(part).__name__ for part in data)}."
+        ) from None
+    if n_inputs != n_labels:
+        raise InputError(f"{what} has {n_inputs} examples in x but {n_labels} labels in y.")
+    if n_inputs == 0:
+        raise InputError(f"{what} holds no examples.")
+    return n_inputs
+
+
+def check_data(
+    apply_fn: Callable[[Any, jax.Array], jax.Array],
+    params: Any,
+    data: tuple[ArrayLike, ArrayLike],
+    likelihood: Likelihood,
+    what: str,
+) -> tuple[NDArray[np.generic], NDArray[np.int32], int]:
+    """Features, labels and the number of classes, once all three are known to fit together."""
+    count_examples(data, what)
+    features, labels = check_inputs(data[0], f"{what} x"), np.asarray(data[1])
+    n_classes = check_outputs(likelihood, output_shape(apply_fn, params, features), len(features))
+    return features, check_labels(labels, n_classes, f"{what} labels"), n_classes
