@@ -11,6 +11,18 @@ from noisescale._version import __version__
 from noisescale.errors import InputError
 
 if TYPE_CHECKING:
+    from noisescale.evidence import (
+        Comparison,
+        Evidence,
+        Likelihood,
+        NotAMinimumWarning,
+        compare,
+        gaussian,
+        log_evidence,
+        log_evidence_from_operator,
+        permutation_degeneracy,
+        posterior_predict,
+    )
     from noisescale.training import (
         DenseNetwork,
         Evaluation,
@@ -22,39 +34,62 @@ if TYPE_CHECKING:
         train,
     )
 
+# Public names by the subpackage that holds them, grouped by the question they answer.
+_HOME = {
+    # Should I believe this minimum?
+    "log_evidence": "evidence",
+    "log_evidence_from_operator": "evidence",
+    "Evidence": "evidence",
+    "NotAMinimumWarning": "evidence",
+    "compare": "evidence",
+    "Comparison": "evidence",
+    "posterior_predict": "evidence",
+    "permutation_degeneracy": "evidence",
+    "gaussian": "evidence",
+    "Likelihood": "evidence",
+    # Train as the paper does.
+    "train": "training",
+    "TrainResult": "training",
+    "Evaluation": "training",
+    "Progress": "training",
+    "DenseNetwork": "training",
+    "paper_network": "training",
+    "softmax_regression": "training",
+    "logistic_regression": "training",
+}
+_SUBPACKAGES = ("data", "evidence", "paper", "sklearn", "training")
+
 __all__ = [
-    # train as the paper does
+    "Comparison",
     "DenseNetwork",
     "Evaluation",
+    "Evidence",
     "InputError",
+    "Likelihood",
+    "NotAMinimumWarning",
     "Progress",
     "TrainResult",
     "__version__",
+    "compare",
+    "gaussian",
+    "log_evidence",
+    "log_evidence_from_operator",
     "logistic_regression",
     "paper_network",
+    "permutation_degeneracy",
+    "posterior_predict",
     "softmax_regression",
     "train",
 ]
-
-_HOME = {
-    "DenseNetwork": "training",
-    "Evaluation": "training",
-    "Progress": "training",
-    "TrainResult": "training",
-    "logistic_regression": "training",
-    "paper_network": "training",
-    "softmax_regression": "training",
-    "train": "training",
-}
 
 
 def __getattr__(name: str) -> object:
     if name in _HOME:
         return getattr(import_module(f"noisescale.{_HOME[name]}"), name)
-    if name in {"data", "training"}:
+    if name in _SUBPACKAGES:
         return import_module(f"noisescale.{name}")
     raise AttributeError(f"module 'noisescale' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "data", "training"]
+    return [*__all__, *_SUBPACKAGES]

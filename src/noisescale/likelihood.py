@@ -7,6 +7,7 @@ the functions here turn them into nats per example.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -59,6 +60,7 @@ _ALL = (
 LIKELIHOODS = {likelihood.name: likelihood for likelihood in _ALL}
 
 
+@cache
 def gaussian(noise_precision: float = 1.0) -> Likelihood:
     """Targets with Gaussian noise of known precision (one over its variance) on every output."""
     precision = check_number("noise_precision", noise_precision, "above 0", lambda v: v > 0)

@@ -1,7 +1,6 @@
 """A data set: four arrays, what they are, and how to draw from them."""
 
 import hashlib
-from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -29,7 +28,7 @@ class Dataset(_Arrays):
 
     A named tuple of four arrays, so it unpacks as users expect, that also knows its ``name``,
     its ``source``, its number of classes, and whether it is ``complete`` (False for an embedded
-    part of a larger set). The arrays cannot be written to: the fingerprint speaks for them.
+    part of a larger set).
     """
 
     name: str = "unnamed"
@@ -50,8 +49,6 @@ class Dataset(_Arrays):
         made = cls(*arrays)  # type: ignore[arg-type]
         made.name, made.source, made.complete = name, source, complete
         made.n_classes = int(made.y_train.max()) + 1 if n_classes is None else n_classes
-        for array in made:
-            array.flags.writeable = False
         return made
 
     def _replace(self, **changes: NDArray[np.generic]) -> Self:
@@ -67,7 +64,7 @@ class Dataset(_Arrays):
             n_classes=self.n_classes,
         )
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Sha256 of the content: the arrays' types, shapes and bytes, nothing else."""
         digest = hashlib.sha256()

@@ -49,6 +49,29 @@ class Judgement:
     primary: bool = True
 
 
+def judge(
+    claim_id: str,
+    holds: Iterable[bool],
+    *,
+    decidable: bool,
+    measured: Any,
+    uncertainty: Any = None,
+    convention: str = "default",
+    primary: bool = True,
+) -> Judgement:
+    """A verdict from whether the criterion holds in each repetition: in all, in none, or mixed.
+
+    ``decidable`` is False for runs too small to decide (few seeds, fewer steps, less data).
+    """
+    outcomes = list(holds)
+    verdict = Verdict.UNDECIDED
+    if decidable and outcomes and all(outcomes):
+        verdict = Verdict.REPRODUCED
+    elif decidable and outcomes and not any(outcomes):
+        verdict = Verdict.NOT_REPRODUCED
+    return Judgement(claim_id, verdict, measured, uncertainty, convention, primary)
+
+
 @cache
 def all_claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the paper."""

@@ -11,12 +11,14 @@ from noisescale._version import __version__
 from noisescale.checks import check_choice, check_whole
 from noisescale.data import Dataset, load_mnist
 from noisescale.errors import InputError
-from noisescale.paper import units
+from noisescale.paper import figure1, figure2, units
 from noisescale.paper.claims import all_claims, counts, entries
 from noisescale.paper.report import render
 from noisescale.paper.section import SCALES, Context, Outcome, ScaleName, Section
 
-SECTIONS: dict[str, Section] = {section.id: section for section in (units.SECTION,)}
+SECTIONS: dict[str, Section] = {
+    section.id: section for section in (units.SECTION, figure1.SECTION, figure2.SECTION)
+}
 CLAIMS_SCHEMA = 1
 _SEEDS = {"smoke": 1, "quick": 2, "full": 5}
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 from noisescale.data import Dataset
 from noisescale.paper.claims import Judgement
 
+T = TypeVar("T")
 ScaleName = Literal["smoke", "quick", "full"]
 SCALES: tuple[ScaleName, ...] = ("smoke", "quick", "full")
 
@@ -19,6 +20,13 @@ class Context:
     scale: ScaleName
     seeds: int
     report: Callable[[str], None]
+    _known: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, name: str, measure: Callable[[], T]) -> T:
+        """``measure()``, computed by the first of the sections that share it."""
+        if name not in self._known:
+            self._known[name] = measure()
+        return cast(T, self._known[name])
 
 
 @dataclass(frozen=True)

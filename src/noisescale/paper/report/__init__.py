@@ -17,10 +17,18 @@ def render(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["data_address"] = _data_address
+    environment.filters["words"] = _words
     template = (resources.files(__package__) / "template.html").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         report=claims, counts=counts, outcomes=outcomes, claims=claims["claims"]
     )
+
+
+def _words(value: Any) -> str:
+    """A measured value as people write it; a mapping as a list of named values."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {_words(part)}" for name, part in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _data_address(svg: str) -> str:

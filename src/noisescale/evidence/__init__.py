@@ -1,0 +1,23 @@
+"""Should I believe this minimum? The Bayesian evidence against a null model that guesses."""
+
+from noisescale.evidence.laplace import (
+    log_evidence,
+    log_evidence_from_operator,
+    permutation_degeneracy,
+)
+from noisescale.evidence.predict import posterior_predict
+from noisescale.evidence.result import Comparison, Evidence, NotAMinimumWarning, compare
+from noisescale.likelihood import Likelihood, gaussian
+
+__all__ = [
+    "Comparison",
+    "Evidence",
+    "Likelihood",
+    "NotAMinimumWarning",
+    "compare",
+    "gaussian",
+    "log_evidence",
+    "log_evidence_from_operator",
+    "permutation_degeneracy",
+    "posterior_predict",
+]

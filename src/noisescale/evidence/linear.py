@@ -1,0 +1,330 @@
+"""MAP of logistic and softmax regression, its evidence, and the path over the prior precision.
+
+Two classes have one logit (a Bernoulli likelihood), K > 2 classes have K logits, each with the
+prior. The prior covers the intercept too (an unpenalised parameter has no evidence); it may have a
+precision of its own. For a linear model the Hessian is positive, so the paper's restricted sum and
+the full determinant are the same thing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+from numpy.typing import ArrayLike, NDArray
+
+from noisescale.checks import check_number
+from noisescale.errors import InputError
+from noisescale.evidence.design import Array, Design
+from noisescale.evidence.newton import Family, Labels, Optimum, family_of, minimise
+
+DEFAULT_BOUNDS = (1e-8, 1e6)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProblem:
+    """Checked training data of a linear classifier, ready to be fitted at any prior precision."""
+
+    design: Design
+    labels: Labels
+    counts: Array
+    family: Family
+
+    @property
+    def n_train(self) -> float:
+        """The number of training examples, repeats counted."""
+        return float(self.counts.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """The MAP of a linear classifier at one prior precision, with its evidence.
+
+    Attributes:
+        coef: (d,) for two classes, (K, d) for more.
+        intercept: a number for two classes, (K,) for more.
+        log_evidence: ln P(labels | inputs), Laplace.
+        log_null: ln P(labels) of the model that gives every class the same probability.
+        E: the paper's log evidence ratio in favour of that null model; below 0 the fit is worth
+            more than guessing.
+        nll, penalty, log_occam_factor: the parts, log_evidence = -(nll + penalty) + log_occam.
+        newton_decrement: twice what the quadratic model says the cost could still fall.
+    """
+
+    coef: Array = field(repr=False)
+    intercept: Array | float = field(repr=False)
+    prior_precision: float
+    intercept_precision: float
+    log_evidence: float
+    log_null: float
+    nll: float
+    penalty: float
+    log_occam_factor: float
+    gradient_norm: float
+    newton_decrement: float
+    n_steps: int
+    n_train: float
+    n_classes: int
+    optimum: Optimum = field(repr=False)
+
+    @property
+    def log_bayes_factor(self) -> float:
+        """Log evidence minus the null model's: above 0 favours the fit."""
+        return self.log_evidence - self.log_null
+
+    @property
+    def E(self) -> float:  # noqa: N802, the paper's name
+        """Minus the log Bayes factor."""
+        return -self.log_bayes_factor
+
+    def logits(self, x: Array) -> Array:
+        """(N,) for two classes, (N, K) for more."""
+        return np.asarray(x @ self.coef.T + self.intercept)
+
+    def scores(self, x: Array, labels: Labels) -> tuple[float, float]:
+        """Accuracy and mean cross-entropy on (x, labels)."""
+        logits = self.logits(x)
+        if self.n_classes == 2:
+            logits = np.stack([np.zeros_like(logits), logits], axis=1)
+        label = logits[np.arange(len(labels)), labels]
+        nll = np.logaddexp.reduce(logits, axis=1) - label
+        return float((logits.argmax(axis=1) == labels).mean()), float(nll.mean())
+
+    def mean_margin(self, x: Array, labels: Labels) -> float:
+        """Mean signed distance to the decision boundary; misclassified examples count negative.
+
+        For two classes y (w.x + b)/|w| with y = +-1, the intercept not in the norm; for more, the
+        distance to the nearest boundary with another class.
+        """
+        logits = self.logits(x)
+        if self.n_classes == 2:
+            return float(
+                (np.where(labels == 1, logits, -logits) / np.linalg.norm(self.coef)).mean()
+            )
+        gaps = np.take_along_axis(logits, labels[:, None], axis=1) - logits  # (N, K)
+        between = np.linalg.norm(self.coef[:, None] - self.coef[None], axis=2)[labels]
+        between[np.arange(len(labels)), labels] = 1
+        distances = gaps / between
+        distances[np.arange(len(labels)), labels] = np.inf
+        return float(distances.min(axis=1).mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers by name."""
+        names = ("prior_precision", "intercept_precision", "log_evidence", "log_null",
+                 "log_bayes_factor", "E", "nll", "penalty", "log_occam_factor", "gradient_norm",
+                 "newton_decrement", "n_steps", "n_train", "n_classes")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+
+def linear_problem(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    n_classes: int | None = None,
+    fit_intercept: bool = True,
+    counts: ArrayLike | None = None,
+) -> LinearProblem:
+    """Check the data of a linear classifier and reduce it to as few coordinates as it needs.
+
+    ``counts`` says how often each example was seen; 0 leaves it out.
+    """
+    x, y = check_pair(x, y)
+    c = np.ones(len(y)) if counts is None else np.asarray(counts, np.float64)
+    if c.shape != y.shape or not np.isfinite(c).all() or (c < 0).any():
+        raise InputError(
+            f"counts must be {len(y)} finite numbers >= 0, one an example, got shape {c.shape}"
+            f"{' with negative or non-finite values' if c.shape == y.shape else ''}."
+        )
+    seen = c > 0
+    if not seen.any():
+        raise InputError("every count (or sample weight) is zero: no examples are left.")
+    x, y, c = x[seen], y[seen], c[seen]
+    present = np.unique(y)
+    if len(present) < 2:
+        raise InputError(
+            f"the labels hold one class only ({present.tolist()}): there is nothing to tell apart."
+        )
+    if n_classes is None:
+        n_classes = int(y.max()) + 1
+    elif y.max() >= n_classes:
+        raise InputError(f"labels must lie in 0..{n_classes - 1}, got {y.max()}.")
+    return LinearProblem(Design.of(x, fit_intercept=fit_intercept), y, c, family_of(n_classes))
+
+
+def check_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Labels]:
+    """Inputs as float64 (N, d) and labels as whole numbers >= 0, or one sentence."""
+    inputs, labels = np.asarray(x, np.float64), np.asarray(y)
+    if inputs.ndim != 2:
+        raise InputError(f"x must have one row an example, got shape {inputs.shape}.")
+    if labels.shape != (len(inputs),):
+        raise InputError(f"x has {len(inputs)} examples but y has shape {labels.shape}.")
+    if not np.isfinite(inputs).all():
+        raise InputError("x holds NaN or infinite values: remove or fill them.")
+    if labels.dtype.kind not in "iub":
+        raise InputError(f"y must be whole numbers, got dtype {labels.dtype}.")
+    if len(labels) == 0 or labels.min() < 0:
+        raise InputError("y must hold at least one label, and none below 0.")
+    return inputs, labels.astype(np.intp)
+
+
+def fit_map(
+    problem: LinearProblem,
+    *,
+    prior_precision: float,
+    intercept_precision: float | None = None,
+    start: LinearFit | None = None,
+) -> LinearFit:
+    """The MAP at one prior precision; ``start`` is a fit of the same problem to begin from."""
+    lam = check_precision("prior_precision", prior_precision)
+    tau = (
+        lam
+        if intercept_precision is None
+        else check_precision("intercept_precision", intercept_precision)
+    )
+    design, family = problem.design, problem.family
+    precisions = design.precisions(lam, tau)
+    optimum = minimise(
+        family, design.features, problem.labels, problem.counts, precisions,
+        start=None if start is None else start.optimum.coefficients,
+    )  # fmt: skip
+    # ln sqrt(|L| / |H + L|), with |H + L| from its Cholesky factor.
+    log_occam = 0.5 * family.n_outputs * np.log(precisions).sum()
+    log_occam -= np.log(np.diag(optimum.factor)).sum()
+    coef, intercept = design.expand(optimum.coefficients)  # (d, C), (C,)
+    if family.n_classes == 2:
+        shown_coef, shown_intercept = coef[:, 0], float(intercept[0])
+    else:
+        shown_coef, shown_intercept = family.logits(coef).T, family.logits(intercept[None])[0]
+    return LinearFit(
+        coef=shown_coef,
+        intercept=shown_intercept,
+        prior_precision=lam,
+        intercept_precision=tau,
+        log_evidence=-(optimum.nll + optimum.penalty) + float(log_occam),
+        log_null=-problem.n_train * math.log(family.n_classes),
+        nll=optimum.nll,
+        penalty=optimum.penalty,
+        log_occam_factor=float(log_occam),
+        gradient_norm=optimum.gradient_norm,
+        newton_decrement=optimum.newton_decrement,
+        n_steps=optimum.n_steps,
+        n_train=problem.n_train,
+        n_classes=family.n_classes,
+        optimum=optimum,
+    )
+
+
+def check_precision(name: str, value: float) -> float:
+    """A proper prior: finite and above 0."""
+    return check_number(
+        name, value, "above 0 (a flat prior has no evidence)", lambda number: number > 0
+    )
+
+
+def logit_covariance(problem: LinearProblem, fit: LinearFit, x: Array) -> Array:
+    """Posterior variance (n,) of the logit, or covariance (n, K, K) of the logits, at inputs ``x``.
+
+    Directions that no training example points to keep their prior variance 1/lambda. For K > 2 the
+    common shift of all logits, which no prediction depends on, is left out.
+    """
+    features, outside = problem.design.project(x)
+    n, r = features.shape
+    C = problem.family.n_outputs
+    halves = np.empty((C, C * r, n))
+    for output in range(C):
+        unit = np.zeros((C * r, n))
+        unit[output * r : (output + 1) * r] = features.T
+        halves[output] = scipy.linalg.solve_triangular(fit.optimum.factor, unit, lower=True)
+    covariance = np.einsum("arn,brn->nab", halves, halves)
+    covariance[:, range(C), range(C)] += (outside / fit.prior_precision)[:, None]
+    if C == 1:
+        return np.asarray(covariance[:, 0, 0])
+    Q = problem.family.logits(np.eye(C)).T  # (K, C): contrasts as logits
+    return np.asarray(Q @ covariance @ Q.T)
+
+
+def lambda_path(
+    problem: LinearProblem,
+    prior_precisions: Sequence[float] | NDArray[np.float64],
+    *,
+    intercept_precision: float | None = None,
+) -> list[LinearFit]:
+    """Fits in the order given, each refitted from its more strongly regularised neighbour."""
+    fits: dict[int, LinearFit] = {}
+    previous = None
+    for k in np.argsort(-np.asarray(prior_precisions, np.float64)):
+        previous = fits[int(k)] = fit_map(
+            problem,
+            prior_precision=prior_precisions[k],
+            intercept_precision=intercept_precision,
+            start=previous,
+        )
+    return [fits[k] for k in range(len(fits))]
+
+
+@dataclass(frozen=True)
+class EvidenceMaximum:
+    """Where the evidence is largest: the fit there, the path that led to it, and how sharp it is.
+
+    ``log10_std`` is the posterior standard deviation of log10(prior_precision) under a flat prior
+    on it, from the curvature of the log evidence; None at an edge. ``edge`` says at which end of
+    the searched range the evidence was still rising, None for a true maximum.
+    """
+
+    fit: LinearFit
+    path: tuple[LinearFit, ...] = field(repr=False)
+    edge: Literal["lowest", "highest"] | None
+    log10_std: float | None
+
+
+def maximise_evidence(
+    problem: LinearProblem,
+    *,
+    bounds: tuple[float, float] = DEFAULT_BOUNDS,
+    intercept_precision: float | None = None,
+    per_decade: int = 2,
+    tolerance: float = 1e-3,
+) -> EvidenceMaximum:
+    """The prior precision of largest evidence, the MAP refitted at every value tried.
+
+    A grid finds the highest region (the evidence may have several local maxima), a bounded search
+    refines it to ``tolerance`` decades.
+    """
+    low, high = (math.log10(check_precision("bounds", bound)) for bound in bounds)
+    if low >= high:
+        raise InputError(f"bounds must be (low, high) with low < high, got {bounds}.")
+    grid = np.linspace(low, high, max(3, round((high - low) * per_decade) + 1))
+    path = lambda_path(problem, 10.0**grid, intercept_precision=intercept_precision)
+    best = int(np.argmax([fit.log_evidence for fit in path]))
+    if best in (0, len(grid) - 1):
+        return EvidenceMaximum(path[best], tuple(path), "highest" if best else "lowest", None)
+
+    tried: dict[float, LinearFit] = {}
+
+    def minus_log_evidence(log10: float) -> float:
+        tried[log10] = fit_map(
+            problem,
+            prior_precision=10.0**log10,
+            intercept_precision=intercept_precision,
+            start=path[best],
+        )
+        return -tried[log10].log_evidence
+
+    found = scipy.optimize.minimize_scalar(
+        minus_log_evidence,
+        bounds=(grid[best - 1], grid[best + 1]),
+        method="bounded",
+        options={"xatol": tolerance},
+    )
+    centre = float(found.x)
+    h = 0.1
+    second = (
+        minus_log_evidence(centre + h) + minus_log_evidence(centre - h) - 2 * float(found.fun)
+    ) / h**2
+    fit = max(tried.values(), key=lambda fit: fit.log_evidence)
+    everything = sorted([*path, *tried.values()], key=lambda fit: fit.prior_precision)
+    std = 1 / math.sqrt(second) if second > 0 else None
+    return EvidenceMaximum(fit, tuple(everything), None, std)

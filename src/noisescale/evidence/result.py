@@ -1,0 +1,204 @@
+"""What an evidence computation gives back, and how evidences are compared."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from noisescale.errors import InputError
+
+# Half the Newton decrement is what the cost could still fall, in nats, and so the size of the error
+# in the log evidence. A tenth of a nat changes no conclusion.
+_STATIONARY = 0.1
+
+
+class NotAMinimumWarning(UserWarning):
+    """The point is not a minimum of the cost, so its Laplace evidence needs care."""
+
+
+@dataclass(frozen=True, repr=False)
+class Evidence:
+    """The Laplace evidence of a model at a point, and the parts it is made of, in nats.
+
+    Attributes:
+        log_evidence: -(nll + penalty) + log_occam_factor + log_degeneracy, with the paper's
+            restricted sum over non-negative curvatures.
+        log_evidence_full: the same with the whole determinant; None unless it is positive definite.
+        log_evidence_std: standard error of log_evidence; 0 for the exact methods.
+        nll: summed negative log-likelihood of the training data.
+        penalty: 1/2 sum of prior_precision w^2.
+        log_occam_factor: log of the share of the prior that the data leave, never positive.
+        log_occam_factor_full: the same with the whole determinant, None likewise.
+        log_degeneracy: log of the number of equivalent minima counted; 0 for one.
+        log_null: log evidence of the model that gives every class the same probability.
+        gradient_norm, newton_decrement: how far from a minimum the point is; half the decrement is
+            what the quadratic model says the cost could still fall. None if no gradient was given.
+        n_negative, negative_weight: number and summed size (in units of the prior precision) of
+            negative curvatures.
+        prior_precision: the one precision of all parameters, None if they differ.
+        method, curvature: how it was computed.
+    """
+
+    log_evidence: float
+    log_evidence_full: float | None
+    log_evidence_std: float
+    nll: float
+    penalty: float
+    log_occam_factor: float
+    log_occam_factor_full: float | None
+    log_degeneracy: float
+    log_null: float | None
+    gradient_norm: float | None
+    newton_decrement: float | None
+    n_negative: int
+    negative_weight: float
+    n_train: int
+    n_params: int
+    prior_precision: float | None
+    method: str
+    curvature: str
+
+    @property
+    def log_bayes_factor(self) -> float | None:
+        """Log evidence minus the null model's; above 0 favours the model."""
+        return None if self.log_null is None else self.log_evidence - self.log_null
+
+    @property
+    def E(self) -> float | None:  # noqa: N802, the paper's name
+        """The paper's log evidence ratio in favour of the null model: minus the Bayes factor."""
+        return None if self.log_bayes_factor is None else -self.log_bayes_factor
+
+    @property
+    def verdict(self) -> str:
+        """The odds against the null model, in words."""
+        if self.log_bayes_factor is None:
+            return "no null model to compare with"
+        return odds_in_words(self.log_bayes_factor, "the model", "random guessing")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know about this number; empty at a clean minimum."""
+        notes = []
+        if self.newton_decrement is not None and self.newton_decrement > 2 * _STATIONARY:
+            notes.append(
+                f"not a minimum: the quadratic model says the cost could still fall by "
+                f"{self.newton_decrement / 2:.3g} nats, so the log evidence is uncertain by about "
+                "that much; train further, with this prior."
+            )
+        if self.n_negative:
+            notes.append(
+                f"{self.n_negative} of {self.n_params} curvatures are negative (together "
+                f"{self.negative_weight:.3g} times the prior precision): the restricted sum leaves "
+                "them out, as the paper proposes away from minima."
+            )
+        return tuple(notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every number by name."""
+        return asdict(self) | {
+            "log_bayes_factor": self.log_bayes_factor,
+            "E": self.E,
+            "verdict": self.verdict,
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        prior = "per parameter" if self.prior_precision is None else f"{self.prior_precision:g}"
+        rows = [
+            ("fit: summed nll", self.nll),
+            ("penalty", self.penalty),
+            ("log Occam factor", self.log_occam_factor),
+            ("log Occam factor, full determinant", self.log_occam_factor_full),
+            ("log degeneracy", self.log_degeneracy or None),
+            ("log evidence", self.log_evidence),
+            ("log evidence, full determinant", self.log_evidence_full),
+            ("null model's log evidence", self.log_null),
+            ("log Bayes factor", self.log_bayes_factor),
+            ("E (the paper's)", self.E),
+            ("gradient norm", self.gradient_norm),
+            ("Newton decrement", self.newton_decrement),
+        ]
+        lines = [
+            f"Evidence of {self.n_params:,} parameters from {self.n_train:,} examples "
+            f"(prior precision {prior}, {self.curvature}, {self.method})"
+        ]
+        lines += [f"  {name:<36}{value:>14.6g}" for name, value in rows if value is not None]
+        lines.append(f"  {self.verdict}")
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def odds_in_words(log_odds: float, first: str, second: str) -> str:
+    """Log odds as a sentence: even, about so many to one, or a power of ten."""
+    if abs(log_odds) < math.log(1.1):
+        return f"even odds between {first} and {second}"
+    winner, loser = (first, second) if log_odds > 0 else (second, first)
+    size = abs(log_odds)
+    odds = f"{math.exp(size):.3g}" if size < math.log(1e4) else f"10^{size / math.log(10):.1f}"
+    return f"odds of {odds} to 1 for {winner} against {loser}"
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Posterior probabilities of models that explain the same data (equation 4 of the paper)."""
+
+    names: tuple[str, ...]
+    log_evidences: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    log_odds: tuple[float, ...]  # against the most probable model, never positive
+
+    @property
+    def best(self) -> str:
+        """The most probable model."""
+        return self.names[int(np.argmax(self.probabilities))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name."""
+        return asdict(self) | {"best": self.best}
+
+    def __repr__(self) -> str:
+        width = max(map(len, self.names))
+        lines = [f"{'model':<{width}}  log evidence  probability  log odds against the best"]
+        for row in zip(
+            self.names, self.log_evidences, self.probabilities, self.log_odds, strict=True
+        ):
+            lines.append(f"{row[0]:<{width}}  {row[1]:>12.6g}  {row[2]:>11.4g}  {row[3]:>10.4g}")
+        return "\n".join(lines)
+
+
+def compare(
+    evidences: Mapping[str, Any], *, prior_odds: Mapping[str, float] | None = None
+) -> Comparison:
+    """Posterior probabilities of models, from their evidences and, if given, their prior odds.
+
+    ``evidences`` maps names to results with a ``log_evidence`` (or to plain log evidences).
+    ``prior_odds`` gives relative prior weights; by default all models are equally likely. Add the
+    null model by its ``log_null``.
+    """
+    if not evidences:
+        raise InputError("compare needs at least one model.")
+    sizes = {e.n_train for e in evidences.values() if hasattr(e, "n_train")}
+    if len(sizes) > 1:
+        raise InputError(
+            f"the models were trained on different numbers of examples ({sorted(sizes)}): "
+            "evidences compare models of the same data."
+        )
+    names = tuple(evidences)
+    logs = np.array([float(getattr(e, "log_evidence", e)) for e in evidences.values()])
+    if not np.isfinite(logs).all():
+        raise InputError("log evidences must be finite numbers.")
+    weights = np.ones(len(names))
+    if prior_odds is not None:
+        if set(prior_odds) != set(names):
+            raise InputError(f"prior_odds must name the same models: {', '.join(names)}.")
+        weights = np.array([float(prior_odds[name]) for name in names])
+        if not (np.isfinite(weights) & (weights > 0)).all():
+            raise InputError("prior_odds must be finite and above 0.")
+    posterior = logs + np.log(weights)
+    log_odds = posterior - posterior.max()
+    probabilities = np.exp(log_odds) / np.exp(log_odds).sum()
+    return Comparison(
+        names, tuple(logs.tolist()), tuple(probabilities.tolist()), tuple(log_odds.tolist())
+    )

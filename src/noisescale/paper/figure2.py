@@ -1,0 +1,198 @@
+"""Figure 2: cross-entropy and log evidence ratio against the prior precision."""
+
+import math
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import spearmanr
+
+from noisescale.paper.claims import Judgement
+from noisescale.paper.invariance import judge_invariance
+from noisescale.paper.logistic import (
+    LABELS,
+    PREPROCESSINGS,
+    Array,
+    Curves,
+    Measured,
+    draw_band,
+    judge_under,
+    mean_and_error,
+    measure_curves,
+)
+from noisescale.paper.section import Context, Outcome, Picture, Section
+from noisescale.paper.style import COLOURS, house_style, to_svg
+
+_LN2 = math.log(2)
+
+
+def measure(context: Context) -> Outcome:
+    """Measure, judge C06 to C11 under each preprocessing, C12 and C35, draw."""
+    curves = measure_curves(context)
+    judgements = [
+        judgement
+        for preprocessing in PREPROCESSINGS
+        for judgement in _judge(context, curves, preprocessing)
+    ]
+    return Outcome(
+        statement=(
+            "The log evidence ratio E, computed from the training images alone, tells a model that "
+            "is worth believing (E < 0) from one that is not. For random labels it is large and "
+            "positive and falls towards zero as the regularisation grows. For true labels it is "
+            "said to be positive at weak regularisation, negative in the middle and zero in the "
+            "limit of strong regularisation, with its minimum where the test cross-entropy has its."
+        ),
+        pictures=tuple(_draw(curves, preprocessing) for preprocessing in PREPROCESSINGS),
+        judgements=(*judgements, *judge_invariance(context)),
+        remarks=(
+            *(_say_where_negative(curves, preprocessing) for preprocessing in PREPROCESSINGS),
+            "Every point is the exact minimum of the cost. An optimiser that is stopped early at a "
+            "weak prior sits above it, and the cost that is left makes E larger.",
+            "Random labels are permuted, so both classes stay balanced; where |E| is below one "
+            "half its sign depends on the permutation and is not judged.",
+        ),
+    )
+
+
+def parabola_minimum(x: Array, y: Array) -> float:
+    """Where the parabola through the lowest point and its neighbours has its minimum."""
+    k = int(np.argmin(y))
+    if k in (0, len(y) - 1):
+        return float(x[k])
+    a, b, _ = np.polyfit(x[k - 1 : k + 2] - x[k], y[k - 1 : k + 2], 2)
+    return float(x[k] - b / (2 * a))
+
+
+def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judgement]:
+    true, random = (curves[preprocessing, labels] for labels in LABELS)
+    verdict = judge_under(context, preprocessing)
+    train_weak, test_weak = random.train_cross_entropy[:, 0], random.test_cross_entropy[:, 0]
+    settled = np.abs(random.test_cross_entropy[:, -1] - _LN2)
+    log10 = np.log10(true.prior_precision)
+    distances = np.array([
+        abs(parabola_minimum(log10, E) - parabola_minimum(log10, ce))
+        for E, ce in zip(true.E, true.test_cross_entropy, strict=True)
+    ])  # fmt: skip
+    correlation = np.array([
+        spearmanr(E, ce).statistic for E, ce in zip(true.E, true.test_cross_entropy, strict=True)
+    ])  # fmt: skip
+    distance, distance_error = mean_and_error(distances)
+    return [
+        verdict(
+            "C06",
+            (train_weak < 0.05) & (test_weak > 10 * _LN2),
+            {"train": _short(train_weak.mean()), "test": _short(test_weak.mean())},
+        ),
+        verdict("C07", settled < 0.005, _short(settled.mean())),
+        verdict(
+            "C08",
+            [_falls_and_stays_positive(E) for E in random.E],
+            {
+                "E at the weakest prior": _short(random.E[:, 0].mean()),
+                "E at the strongest prior": _short(random.E[:, -1].mean()),
+            },
+        ),
+        verdict(
+            "C09",
+            [_above_then_below(ce) for ce in true.test_cross_entropy],
+            {
+                "at the weakest prior": _short(true.test_cross_entropy[:, 0].mean()),
+                "lowest": _short(true.test_cross_entropy.min(axis=1).mean()),
+            },
+        ),
+        verdict(
+            "C10",
+            [_three_regimes(E) for E in true.E],
+            {
+                "E at the weakest prior": _short(true.E[:, 0].mean()),
+                "lowest E": _short(true.E.min(axis=1).mean()),
+                "E at the strongest prior": _short(true.E[:, -1].mean()),
+            },
+        ),
+        verdict(
+            "C11",
+            distance <= 0.5 and correlation.mean() > 0.7,
+            {"decades apart": _short(distance), "rank correlation": _short(correlation.mean())},
+            None if distance_error is None else {"decades apart": _short(distance_error)},
+        ),
+    ]
+
+
+def _say_where_negative(curves: Measured, preprocessing: str) -> str:
+    true = curves[preprocessing, "informative"]
+    mean = true.E.mean(axis=0)
+    where = true.prior_precision[mean < 0]
+    span = f", from {where.min():.2g} to {where.max():.2g}" if len(where) else ""
+    return (
+        f"With {preprocessing}, E of the informative labels is negative (mean over seeds) at "
+        f"{len(where)} of {len(mean)} prior precisions{span}."
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _falls_and_stays_positive(E: Array) -> bool:
+    large = E[E > 1]
+    return bool((np.diff(large) < 0).all() and len(large) and (E[np.abs(E) > 0.5] > 0).all())
+
+
+def _above_then_below(cross_entropy: Array) -> bool:
+    above, below = cross_entropy > _LN2, cross_entropy < _LN2
+    return bool(above.any() and below[int(np.argmax(above)) :].any())
+
+
+def _three_regimes(E: Array) -> bool:
+    lowest = int(np.argmin(E))
+    return bool(E[lowest] < 0 and (E[:lowest] > 0).any() and abs(E[-1]) < 0.01 * abs(E[lowest]))
+
+
+def _draw(curves: Measured, preprocessing: str) -> Picture:
+    with house_style():
+        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        panels = figure.subplots(1, 2)
+        for axes, labels, letter in zip(panels, reversed(LABELS), "ab", strict=True):
+            handles = _draw_panel(
+                axes, curves[preprocessing, labels], f"({letter}) {labels} labels"
+            )
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+        svg = to_svg(figure)
+    true, random = (curves[preprocessing, labels] for labels in LABELS)
+    best = true.prior_precision[np.argmin(true.E.mean(axis=0))]
+    return Picture(
+        name="figure2" if preprocessing == PREPROCESSINGS[0] else "figure2-whitened",
+        svg=svg,
+        caption=f"Mean cross-entropy and log evidence ratio E against the prior precision, "
+        f"{preprocessing}. Above the dotted line at E = 0 the null model is the more plausible. "
+        "Lines are means over seeds, bands reach from the lowest to the highest.",
+        alt=f"Two charts for {preprocessing}. With random labels E falls from "
+        f"{random.E[:, 0].mean():.4g} to {random.E[:, -1].mean():.2g}; with informative labels it "
+        f"is {true.E[:, 0].mean():.4g} at the weakest prior, lowest with "
+        f"{true.E.mean(axis=0).min():.4g} near prior precision {best:.2g}, and "
+        f"{true.E[:, -1].mean():.2g} at the strongest.",
+    )
+
+
+def _draw_panel(axes: Axes, measured: Curves, title: str) -> list[Artist]:
+    x = measured.prior_precision
+    draw_band(axes, x, measured.train_cross_entropy, "training cross-entropy", 0)
+    draw_band(axes, x, measured.test_cross_entropy, "test cross-entropy", 1)
+    axes.axhline(_LN2, color="grey", linewidth=0.8, linestyle=":")
+    explodes = measured.test_cross_entropy.max() > 2
+    axes.set(xscale="log", xlabel="prior precision λ", title=title)
+    axes.set(yscale="symlog" if explodes else "linear", ylim=(0, None))
+    axes.set(ylabel="cross-entropy, nats per image")
+    right = axes.twinx()
+    right.spines["right"].set_visible(True)
+    right.grid(visible=False)
+    draw_band(right, x, measured.E, "E (right)", 2, linestyle="--")
+    right.axhline(0, color=COLOURS[2], linewidth=0.8, linestyle=":")
+    right.set(ylabel="log evidence ratio E, nats")
+    return [h for a in (axes, right) for h in a.get_legend_handles_labels()[0]]
+
+
+SECTION = Section(
+    id="2", title="Figure 2: the evidence tells memorising from learning", measure=measure
+)

@@ -1,0 +1,145 @@
+"""The experiment behind figures 1 and 2: logistic regression on zeros and ones.
+
+800 balanced MNIST images of zeros and ones, 10,000 balanced test images, labels as they are or
+permuted at random, the exact MAP at every prior precision. The paper does not say how it
+preprocessed its images, so raw pixels in [0, 1] (primary) and PCA-whitened images are both run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from noisescale.data import Dataset, balanced_binary
+from noisescale.evidence.linear import check_pair, lambda_path, linear_problem
+from noisescale.paper.claims import Judgement, judge
+from noisescale.paper.section import Context
+from noisescale.paper.style import COLOURS
+from noisescale.seeds import random_stream
+
+Array = NDArray[np.float64]
+
+PREPROCESSINGS = ("raw pixels", "whitened")
+LABELS = ("informative", "random")
+_PER_DECADE = {"smoke": 1, "quick": 4, "full": 4}
+_N_TEST = {"smoke": 1_000, "quick": 10_000, "full": 10_000}
+_N_TRAIN = 800
+_EMBEDDED_N_TEST = 400  # the embedded part has fewer zeros and ones than section 3 needs
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What was measured at each prior precision; one row a seed."""
+
+    prior_precision: Array  # (P,), ascending
+    train_accuracy: Array  # (S, P)
+    test_accuracy: Array
+    train_cross_entropy: Array
+    test_cross_entropy: Array
+    margin: Array
+    E: Array
+
+    @property
+    def n_seeds(self) -> int:
+        """The number of seeds."""
+        return len(self.E)
+
+
+Measured = dict[tuple[str, str], Curves]  # (preprocessing, labels)
+
+
+def measure_curves(context: Context) -> Measured:
+    """All curves, computed once for both figures."""
+    return context.once("logistic", lambda: _measure(context))
+
+
+def judge_under(context: Context, preprocessing: str) -> Callable[..., Judgement]:
+    """``verdict(claim, holds, measured, uncertainty)`` under this preprocessing.
+
+    ``holds`` is one answer, or one for each seed. Deciding takes at least 3 seeds and the paper's
+    grid and data.
+    """
+    decidable = context.seeds >= 3 and context.scale != "smoke" and context.data.complete
+
+    def verdict(claim: str, holds: Any, measured: Any, uncertainty: Any = None) -> Judgement:
+        return judge(
+            claim,
+            np.atleast_1d(holds).tolist(),
+            decidable=decidable,
+            measured=measured,
+            uncertainty=uncertainty,
+            convention=preprocessing,
+            primary=preprocessing == PREPROCESSINGS[0],
+        )
+
+    return verdict
+
+
+def n_test(context: Context) -> int:
+    """Test images, half of each class."""
+    return _N_TEST[context.scale] if context.data.complete else _EMBEDDED_N_TEST
+
+
+def _measure(context: Context) -> Measured:
+    grid = np.logspace(-8, 6, 14 * _PER_DECADE[context.scale] + 1)
+    rows: dict[tuple[str, str], list[Array]] = {key: [] for key in product(PREPROCESSINGS, LABELS)}
+    for seed in range(context.seeds):
+        data = balanced_binary(
+            0, 1, n_train=_N_TRAIN, n_test=n_test(context), seed=seed, data=context.data
+        )
+        for preprocessing, labels in rows:
+            context.report(f"figures 1 and 2: {preprocessing}, {labels} labels, seed {seed}")
+            rows[preprocessing, labels].append(_one_path(data, preprocessing, labels, seed, grid))
+    return {key: Curves(grid, *np.stack(paths).transpose(2, 0, 1)) for key, paths in rows.items()}
+
+
+def _one_path(data: Dataset, preprocessing: str, labels: str, seed: int, grid: Array) -> Array:
+    """(P, 6): accuracies, cross-entropies, margin and E at each prior precision."""
+    x, y = check_pair(data.x_train, data.y_train)
+    x_test, y_test = check_pair(data.x_test, data.y_test)
+    if preprocessing == "whitened":
+        x, x_test = whiten(x, x_test)
+    if labels == "random":  # permuted, so that both classes stay balanced
+        rng = random_stream(seed, "random labels")
+        y, y_test = rng.permutation(y), rng.permutation(y_test)
+    measured = []
+    for fit in lambda_path(linear_problem(x, y), grid):
+        train_accuracy, train_cross_entropy = fit.scores(x, y)
+        test_accuracy, test_cross_entropy = fit.scores(x_test, y_test)
+        measured.append([
+            train_accuracy, test_accuracy, train_cross_entropy, test_cross_entropy,
+            fit.mean_margin(x, y), fit.E,
+        ])  # fmt: skip
+    return np.array(measured)
+
+
+def whiten(x: Array, *others: Array) -> tuple[Array, ...]:
+    """Centred, rotated and scaled so that the training images have unit covariance.
+
+    Directions in which the training images do not vary are dropped.
+    """
+    mean = x.mean(axis=0)
+    _, s, vt = np.linalg.svd(x - mean, full_matrices=False)
+    kept = s > 1e-10 * s[0]
+    to_unit = vt[kept].T / s[kept] * np.sqrt(len(x) - 1)
+    return tuple((images - mean) @ to_unit for images in (x, *others))
+
+
+def draw_band(
+    axes: Axes, x: Array, values: Array, label: str, colour: int, linestyle: str = "-"
+) -> None:
+    """The mean over seeds as a line, and a band from the lowest to the highest seed."""
+    axes.plot(x, values.mean(axis=0), color=COLOURS[colour], label=label, linestyle=linestyle)
+    axes.fill_between(
+        x, values.min(axis=0), values.max(axis=0), color=COLOURS[colour], alpha=0.2, linewidth=0
+    )
+
+
+def mean_and_error(values: Array) -> tuple[float, float | None]:
+    """Mean over seeds and its standard error, None with a single seed."""
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+    return float(values.mean()), None if error is None else float(error)
