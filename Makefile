@@ -32,9 +32,16 @@ format: $(VENV)/.ready
 torch: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 
+# laplace-torch and what it imports, without dependencies: torchvision would replace PyTorch.
+PEERS := laplace-torch==0.3 torchmetrics lightning-utilities backpack-for-pytorch \
+  curvlinops-for-pytorch asdfghjkl einops einconv unfoldNd linear_operator jaxtyping \
+  wadler_lindig mpmath tqdm
+
 # An environment of its own, so that PyTorch stays out of the one the tests use.
 bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/sgd_step.py
+	.venv-bench/bin/python benchmarks/evidence.py
+	.venv-bench/bin/python benchmarks/evidence_or_validation.py
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -46,6 +53,7 @@ $(VENV)/.ready: pyproject.toml
 .venv-bench/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --editable '.[bench]'
+	.venv-bench/bin/python -m pip install --quiet --no-deps $(PEERS)
 	@touch $@
 
 clean:

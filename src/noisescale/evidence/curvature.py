@@ -165,8 +165,13 @@ def dense_ggn(model: Model) -> Array:
     """The Gauss-Newton matrix (p, p)."""
     H = np.zeros((model.n_params, model.n_params))
     for J, Lambda in output_derivatives(model):
-        flat = J.reshape(-1, model.n_params)  # (n C, p)
-        H += flat.T @ (Lambda @ J).reshape(-1, model.n_params)
+        root = _symmetric_root(Lambda)
+        if root is None:  # not convex: no short cut
+            flat = J.reshape(-1, model.n_params)  # (n C, p)
+            H += flat.T @ (Lambda @ J).reshape(-1, model.n_params)
+        else:
+            A = (root @ J).reshape(-1, model.n_params)
+            H += A.T @ A  # a product with itself takes half the arithmetic
     return np.asarray((H + H.T) / 2)
 
 
@@ -190,12 +195,24 @@ def ggn_root(model: Model) -> Array:
     """A matrix A (N C, p) with A' A the Gauss-Newton matrix."""
     parts = []
     for J, Lambda in output_derivatives(model):
-        values, vectors = np.linalg.eigh(Lambda)  # (n, C), (n, C, C)
-        if values.min() < -1e-10 * max(values.max(), 1e-300):
+        root = _symmetric_root(Lambda)
+        if root is None:
             raise InputError(
                 "the negative log-likelihood is not convex in the outputs, so its Gauss-Newton "
                 "matrix has no square root: use method='dense'."
             )
-        root = np.sqrt(np.maximum(values, 0))[:, :, None] * np.swapaxes(vectors, 1, 2)
         parts.append((root @ J).reshape(-1, model.n_params))
     return np.concatenate(parts)
+
+
+def _symmetric_root(Lambda: Array) -> Array | None:
+    """R (n, k, C) with R' R = Lambda, k the largest rank that occurs; None if not convex.
+
+    A softmax's Hessian has rank C - 1 at most, so one row in C is saved.
+    """
+    values, vectors = np.linalg.eigh(Lambda)  # (n, C) ascending, (n, C, C)
+    if values.min() < -1e-10 * max(values.max(), 1e-300):
+        return None
+    needed = np.any(values > 1e-15 * np.abs(values).max(), axis=0)
+    root = np.sqrt(np.maximum(values, 0))[:, :, None] * np.swapaxes(vectors, 1, 2)
+    return np.asarray(root[:, needed])

@@ -188,7 +188,7 @@ def fit_map(
     precisions = design.precisions(lam, tau)
     optimum = minimise(
         family, design.features, problem.labels, problem.counts, precisions,
-        start=None if start is None else start.optimum.coefficients,
+        starts=[] if start is None else _starts(problem, start, precisions),
     )  # fmt: skip
     # ln sqrt(|L| / |H + L|), with |H + L| from its Cholesky factor.
     log_occam = 0.5 * family.n_outputs * np.log(precisions).sum()
@@ -215,6 +215,19 @@ def fit_map(
         n_classes=family.n_classes,
         optimum=optimum,
     )
+
+
+def _starts(problem: LinearProblem, start: LinearFit, precisions: Array) -> list[Array]:
+    """The MAP of a neighbour, and where it moves to first order in the log prior precisions.
+
+    Differentiating grad nll + L V = 0 gives dV = -(H + L)^-1 (L V) d ln L, with the factor of
+    H + L at hand. The step along the tangent usually saves one or two of Newton's.
+    """
+    before = problem.design.precisions(start.prior_precision, start.intercept_precision)
+    V = start.optimum.coefficients
+    pull = (before * np.log(precisions / before))[:, None] * V  # (r, C)
+    moved = scipy.linalg.cho_solve((start.optimum.factor, True), pull.T.ravel())
+    return [V, np.asarray(V - moved.reshape(V.T.shape).T)]
 
 
 def check_precision(name: str, value: float) -> float:

@@ -5,6 +5,7 @@ V of shape (r, C), counts c_i and prior precisions L_j. It is strictly convex, s
 minimum; Newton's steps with backtracking reach it from anywhere.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dsyrk
+from scipy.linalg.lapack import dpotrf
 from scipy.special import expit, log_expit, logsumexp
 
 Array = NDArray[np.float64]
@@ -133,30 +135,30 @@ def minimise(
     counts: Array,
     precisions: Array,
     *,
-    start: Array | None = None,
+    starts: Sequence[Array] = (),
     tolerance: float = 1e-10,
 ) -> Optimum:
-    """Newton from ``start`` (or zero) until the Newton decrement is at most ``tolerance``.
+    """Newton from the best of ``starts`` (or zero) until the decrement is at most ``tolerance``.
 
-    One more step follows: it squares the decrement, and the determinant, unlike the cost, feels
-    the distance from the minimum to first order.
+    The determinant, unlike the cost, feels the distance from the minimum to first order, about
+    the root of the decrement: one more step follows unless that is below 1e-8 already.
     """
     r, C = features.shape[1], family.n_outputs
-    V = np.zeros((r, C)) if start is None else start.copy()
     L = precisions[:, None]
 
     def cost(V: Array, outputs: Array) -> tuple[float, float]:
         return float(counts @ family.nll(outputs, labels)), float(0.5 * (L * V**2).sum())
 
-    outputs = _product(features, V)
+    tried = [(V, _product(features, V)) for V in (starts or [np.zeros((r, C))])]
+    V, outputs = min(tried, key=lambda point: sum(cost(*point)))
     nll, penalty = cost(V, outputs)
     polished = False
     for n_steps in range(_MAX_STEPS):
         gradient, factor = _derivatives(family, features, labels, counts, precisions, V, outputs)
-        direction = -scipy.linalg.cho_solve((factor, True), gradient)
+        direction = -scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
         decrement = float(-gradient @ direction)
         step = direction.reshape(C, r).T
-        if decrement <= tolerance and (polished or decrement <= tolerance**2):
+        if decrement <= tolerance and (polished or decrement <= 1e-16):
             return Optimum(
                 V, nll, penalty, factor, float(np.linalg.norm(gradient)), decrement, n_steps
             )
@@ -171,10 +173,56 @@ def minimise(
             if gain >= 1e-4 * size * decrement or decrement < 1e-6 or size < 1e-12:
                 break
             size /= 2
-        V, outputs, nll, penalty = new_V, new_outputs, new_nll, new_penalty
+        V, outputs = new_V, new_outputs
+        if decrement < 1:
+            V, outputs = _chord_steps(
+                family, features, labels, counts, precisions, V, outputs, factor, decrement
+            )
+        nll, penalty = cost(V, outputs)
     raise RuntimeError(
         f"Newton's method did not converge in {_MAX_STEPS} steps (decrement {decrement:.1e})."
     )
+
+
+def _chord_steps(
+    family: Family,
+    features: Array,
+    labels: Labels,
+    counts: Array,
+    precisions: Array,
+    V: Array,
+    outputs: Array,
+    factor: Array,
+    decrement: float,
+) -> tuple[Array, Array]:
+    """Steps with the Hessian of the last point, while each divides the decrement by ten or more.
+
+    Near the minimum the Hessian hardly changes, and building and factorising it is nine tenths of
+    a Newton step: this finishes the job at a tenth of the price.
+    """
+    while True:
+        gradient = _gradient(family, features, labels, counts, precisions, V, outputs)[0]
+        direction = -scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
+        last, decrement = decrement, float(-gradient @ direction)
+        if not 1e-18 < decrement < 0.1 * last:
+            return V, outputs
+        step = direction.reshape(V.T.shape).T
+        V, outputs = V + step, outputs + _product(features, step)
+
+
+def _gradient(
+    family: Family,
+    features: Array,
+    labels: Labels,
+    counts: Array,
+    precisions: Array,
+    V: Array,
+    outputs: Array,
+) -> tuple[Array, Array]:
+    """Gradient of the cost, output by output, and the examples' curvatures (N, C, C)."""
+    slope, curvature = family.slopes(outputs, labels)
+    gradient = _product(features.T, counts[:, None] * slope) + precisions[:, None] * V  # (r, C)
+    return gradient.T.ravel(), curvature
 
 
 def _product(A: Array, B: Array) -> Array:
@@ -199,8 +247,7 @@ def _derivatives(
     outputs: Array,
 ) -> tuple[Array, Array]:
     """Gradient and Cholesky factor of the Hessian of the cost, output by output."""
-    slope, curvature = family.slopes(outputs, labels)
-    gradient = _product(features.T, counts[:, None] * slope) + precisions[:, None] * V  # (r, C)
+    gradient, curvature = _gradient(family, features, labels, counts, precisions, V, outputs)
     r, C = V.shape
     # Column-major, of which the factorisation reads the lower triangle.
     if C == 1:
@@ -218,5 +265,8 @@ def _derivatives(
                 rows = slice(a * r, (a + 1) * r)
                 hessian[rows, : (a + 1) * r] += _product(F.T, scaled)
     hessian[np.diag_indices(C * r)] += np.tile(precisions, C)
-    factor = scipy.linalg.cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
-    return gradient.T.ravel(), factor
+    # The upper triangle is zero already, so there is nothing to clean.
+    factor, failed = dpotrf(hessian, lower=True, clean=False, overwrite_a=True)
+    if failed:
+        raise RuntimeError("the Hessian of the cost is not positive definite to rounding.")
+    return gradient, factor
