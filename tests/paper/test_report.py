@@ -17,8 +17,7 @@ ENTRY = {"id", "section", "claim", "criterion", "measured", "uncertainty", "verd
 def report(tmp_path_factory, mnist):
     lines = []
     out = tmp_path_factory.mktemp("report")
-    small = mnist.subset(n_train=2000, n_test=300, seed=0)
-    made = run_paper(out, scale="smoke", data=small, report=lines.append)
+    made = run_paper(out, scale="smoke", data=mnist, report=lines.append)
     return made, out, lines
 
 
@@ -28,9 +27,11 @@ def test_what_is_written(report):
     assert json.loads((out / "claims.json").read_text()) == made.claims
     assert {"schema", "version", "scale", "data", "seeds", "seconds", "claims"} <= set(made.claims)
     assert all(set(row) >= ENTRY for row in made.claims["claims"])
+    drawn = {"units", "figure1", "figure1-whitened", "figure2", "figure2-whitened"}
+    assert {path.stem for path in (out / "figures").iterdir()} == drawn
     assert (out / "figures" / "units.svg").read_text().lstrip().startswith("<?xml")
     assert sorted(path.name for path in out.iterdir()) == ["claims.json", "figures", "index.html"]
-    assert len(lines) == 4
+    assert len(lines) == 8
 
 
 def test_the_page_needs_nothing_else(report):
@@ -45,7 +46,7 @@ def test_the_page_needs_nothing_else(report):
 def test_every_picture_says_what_it_shows(report):
     page = report[0].index.read_text()
     alts = re.findall(r'<img [^>]*alt="([^"]+)"', page)
-    assert len(alts) == page.count("<img ") == 1
+    assert len(alts) == page.count("<img ") == 5
     assert "test accuracy" in alts[0]
 
 
