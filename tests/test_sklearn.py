@@ -110,3 +110,12 @@ def test_clear_refusals(cancer):
         EvidenceLogisticRegression(prior_precision=0.0).fit(x, y)
     with pytest.raises(InputError, match="one class only"):
         EvidenceLogisticRegression().fit(x, np.ones(len(y)))
+
+
+def test_a_class_of_weight_zero_is_a_class_left_out():
+    x, y = load_wine(return_X_y=True)
+    x = StandardScaler().fit_transform(x)
+    a = EvidenceLogisticRegression(prior_precision=1.0).fit(x, y, sample_weight=(y != 2) * 1.0)
+    b = EvidenceLogisticRegression(prior_precision=1.0).fit(x[y != 2], y[y != 2])
+    assert a.classes_.tolist() == [0, 1]
+    assert pytest.approx(b.E_, rel=1e-10) == a.E_

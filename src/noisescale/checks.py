@@ -2,6 +2,7 @@
 
 import math
 import operator
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -58,3 +59,20 @@ def check_batch_size(value: int, n_train: int) -> int:
             f"got {batch_size}."
         )
     return batch_size
+
+
+def memory_limit() -> float:
+    """Bytes that one computation may take: most of this machine's memory."""
+    try:
+        return 0.7 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return 8.0 * 2**30
+
+
+def check_memory(what: str, need: float, instead: str = "") -> None:
+    """Refuse what would not fit, saying how much it would take and what to do ``instead``."""
+    if need > memory_limit():
+        raise InputError(
+            f"{what} would take {need / 2**30:.3g} GiB, more than 70 % of this machine's memory: "
+            f"{instead or 'use fewer features or classes'}."
+        )

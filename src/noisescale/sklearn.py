@@ -14,6 +14,7 @@ from noisescale.evidence.averaging import PREDICTIVES, average_probabilities
 from noisescale.evidence.linear import (
     DEFAULT_BOUNDS,
     LinearFit,
+    check_counts,
     fit_map,
     linear_problem,
     logit_covariance,
@@ -78,11 +79,14 @@ class EvidenceLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignor
         self.n_samples = n_samples
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Find the MAP, and with ``prior_precision="auto"`` the precision of largest evidence."""
         check_choice("predictive", self.predictive, PREDICTIVES)
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
+        if sample_weight is not None:  # weight 0 leaves a row out, and with it perhaps a class
+            counts = check_counts(sample_weight, n=np.shape(y)[0])
+            X, y, sample_weight = X[counts > 0], y[counts > 0], counts[counts > 0]
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._problem = linear_problem(
             X,

@@ -8,6 +8,7 @@ from scipy.sparse.linalg import aslinearoperator
 from scipy.stats import multivariate_normal
 
 import noisescale as ns
+from noisescale import checks
 from noisescale.evidence import laplace
 from noisescale.evidence.linear import fit_map, linear_problem
 from oracles import evidence as oracle
@@ -209,6 +210,8 @@ class TestNetworks:
         )  # fmt: skip
         assert result.log_occam_factor == pytest.approx(-0.5 * np.log(1.2))
         assert result.log_occam_factor_full == pytest.approx(-0.5 * np.log(1.2 * (1 - 2 / 5)))
+        assert result.is_minimum
+        assert "log_evidence_full is the Laplace value" in result.notes[0]
 
     def test_dual_refuses_a_nll_that_is_not_convex(self):
         with pytest.raises(ns.InputError, match="not convex in the outputs.*method='dense'"):
@@ -345,7 +348,10 @@ def test_the_prior_must_be_proper(fitted, value):
         ({"w": 1.0, "b": None}, "an unpenalised parameter has no evidence"),
         (None, "an unpenalised parameter has no evidence"),
         ({"w": 1.0}, "must be one number or have the structure of params"),
-        ({"w": np.ones(7), "b": 1.0}, r"shape \(7,\) does not fit parameters of shape \(4, 3\)"),
+        (
+            {"w": np.ones(7), "b": 1.0},
+            r"\(shape \(7,\)\) does not fit parameters of shape \(4, 3\)",
+        ),
     ],
 )
 def test_bad_priors(fitted, prior, message):
@@ -392,8 +398,8 @@ def test_bad_data(fitted):
 
 def test_too_large_says_how_much_and_what_instead(fitted, monkeypatch):
     params, data, _ = fitted
-    monkeypatch.setattr(laplace, "_memory_limit", lambda: 5000.0)
-    with pytest.raises(ns.InputError, match="method='dense' would take .* GiB for 15 parameters"):
+    monkeypatch.setattr(checks, "memory_limit", lambda: 5000.0)
+    with pytest.raises(ns.InputError, match="method='dense' would take .* GiB, more than"):
         ns.log_evidence(affine, params, data, prior_precision=1.0, method="dense")
     with pytest.raises(ns.InputError, match="method='dual' would take .* method='dense' would"):
         ns.log_evidence(affine, params, data, prior_precision=1.0, method="dual")
@@ -409,7 +415,7 @@ def test_too_large_says_how_much_and_what_instead(fitted, monkeypatch):
         ({"penalty": -1.0}, "penalty must be a finite number >= 0"),
         ({"n_train": 0}, "n_train must be at least 1"),
         ({"n_classes": 1}, "n_classes must be at least 2"),
-        ({"gradient": [1.0]}, "gradient must have 2 entries"),
+        ({"gradient": [1.0]}, "gradient must have 2 finite entries"),
     ],
 )
 def test_bad_operators(changes, message):
@@ -417,3 +423,87 @@ def test_bad_operators(changes, message):
                 "n_train": 5} | changes  # fmt: skip
     with pytest.raises(ns.InputError, match=message):
         ns.log_evidence_from_operator(settings.pop("curvature"), **settings)
+
+
+class TestUsersOwnLikelihood:
+    """A shape that broadcasts would give a wrong number without a word."""
+
+    data = np.ones((5, 2)), np.arange(5.0)
+
+    def refuse(self, message, nll, width=()):
+        for curvature in ("ggn", "hessian"):
+            with pytest.raises(ns.InputError, match=message):
+                ns.log_evidence(
+                    linear, np.ones((2, *width)), self.data, prior_precision=1.0, likelihood=nll,
+                    curvature=curvature,
+                )  # fmt: skip
+
+    def test_broadcasts_are_refused(self):
+        self.refuse("must return one number an example", lambda f, y: 0.5 * (f - y) ** 2, (1,))
+
+    def test_means_are_refused(self):
+        self.refuse("must return one number an example", lambda f, y: jnp.mean(f[:, 0] - y) ** 2)
+
+    def test_what_does_not_fit_is_refused(self):
+        self.refuse("likelihood does not accept outputs", lambda f, y: f @ y, (3,))
+
+    @pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+    @pytest.mark.parametrize("prior", [0.1, 100.0])
+    def test_a_nll_that_is_not_convex_is_counted_right(self, prior):
+        def cauchy(f, y):
+            return jnp.log1p((f[:, 0] - y) ** 2)
+
+        # For a linear model Gauss-Newton is the Hessian.
+        a, b = (
+            ns.log_evidence(
+                linear, np.array([3.0, 3.0]), self.data, prior_precision=prior, likelihood=cauchy,
+                curvature=curvature, method="dense",
+            )
+            for curvature in ("ggn", "hessian")
+        )  # fmt: skip
+        assert a.log_evidence == pytest.approx(b.log_evidence, rel=1e-9)
+        assert a.n_negative == b.n_negative > 0
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+@pytest.mark.parametrize("prior", [1e-8, 1e-10, 1e-12])
+@pytest.mark.parametrize(
+    ("method", "curvature"), [("dense", "ggn"), ("dual", "ggn"), ("dense", "hessian")]
+)
+def test_rounding_of_a_singular_curvature_is_not_counted(prior, method, curvature):
+    rng = np.random.default_rng(0)
+    x = 10 * rng.normal(size=(90, 10)) @ rng.normal(size=(10, 70))  # rank 10 of 70
+    result = ns.log_evidence(
+        linear, np.zeros(70), (x, np.arange(90) % 2), prior_precision=prior,
+        likelihood="bernoulli", method=method, curvature=curvature,
+    )  # fmt: skip
+    s = np.linalg.svd(x, compute_uv=False)[:10]
+    exact = -0.5 * np.log1p(s**2 / 4 / prior).sum()
+    assert result.log_occam_factor == pytest.approx(exact, rel=1e-7)
+    assert result.n_negative == 0
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+def test_scalar_arrays_and_outputs_without_an_axis_are_taken(fitted):
+    params, data, _ = fitted
+    plain = ns.log_evidence(affine, params, data, prior_precision=0.5)
+    for scalar in (jnp.array(0.5), np.array(0.5), np.float32(0.5)):
+        again = ns.log_evidence(affine, params, data, prior_precision=scalar)
+        assert again.log_evidence == plain.log_evidence
+    x, y = data[0], data[1] % 2
+    a, b = (
+        ns.log_evidence(f, np.full(4, 1e-3), (x, y), prior_precision=1e4, likelihood="bernoulli")
+        for f in (linear, lambda w, x: (x @ w[:, None]).squeeze())
+    )
+    assert a.log_evidence == pytest.approx(b.log_evidence, rel=1e-12)
+
+
+def test_a_null_evidence_is_checked(fitted):
+    params, data, _ = fitted
+    with pytest.raises(ns.InputError, match="log_null must be a finite number"):
+        ns.log_evidence(affine, params, data, prior_precision=1.0, log_null=float("nan"))
+    with pytest.raises(ns.InputError, match="n_classes or log_null, not both"):
+        ns.log_evidence_from_operator(
+            np.eye(2), nll=1.0, penalty=0.0, prior_precision=1.0, n_train=3, n_classes=2,
+            log_null=-1.0,
+        )  # fmt: skip

@@ -107,7 +107,7 @@ def test_scores_and_margins_are_their_definitions():
 
 def test_counts_are_repeats():
     x, y = make(3, 20, 4)
-    counts = np.arange(20) % 3
+    counts = np.arange(20) % 4
     by_count = fit_map(linear_problem(x, y, counts=counts), prior_precision=0.5)
     repeated = fit_map(
         linear_problem(np.repeat(x, counts, axis=0), np.repeat(y, counts)), prior_precision=0.5
@@ -192,3 +192,39 @@ def test_bad_input():
             fit_map(problem, prior_precision=value)
     with pytest.raises(ns.InputError, match="intercept_precision must be"):
         fit_map(problem, prior_precision=1.0, intercept_precision=0.0)
+
+
+@pytest.mark.parametrize("prior", [1e-8, 1e-10])
+def test_rank_deficient_features_keep_their_accuracy(prior):
+    rng = np.random.default_rng(0)
+    few = rng.normal(size=(60, 6))
+    rotation = np.linalg.qr(rng.normal(size=(40, 40)))[0][:6]
+    y = np.arange(60) % 2
+    narrow, wide = (
+        fit_map(linear_problem(x, y, fit_intercept=False), prior_precision=prior)
+        for x in (few, few @ rotation)
+    )
+    assert wide.log_evidence == pytest.approx(narrow.log_evidence, rel=1e-9)
+    assert wide.optimum.coefficients.shape == (6, 1)
+
+
+def test_labels_with_gaps_are_refused():
+    x, y = make(3, 20, 4)
+    with pytest.raises(ns.InputError, match="leave out some of 0..7"):
+        linear_problem(x, np.where(y == 2, 7, y))
+
+
+def test_covariances_do_not_depend_on_the_block(monkeypatch):
+    x, y = make(3, 40, 5)
+    problem = linear_problem(x, y)
+    fit = fit_map(problem, prior_precision=0.5)
+    whole = logit_covariance(problem, fit, x)
+    monkeypatch.setattr("noisescale.evidence.linear._BLOCK", 1)
+    np.testing.assert_allclose(logit_covariance(problem, fit, x), whole, rtol=1e-10, atol=1e-14)
+
+
+def test_too_large_a_fit_says_so(monkeypatch):
+    x, y = make(3, 20, 4)
+    monkeypatch.setattr("noisescale.checks.memory_limit", lambda: 100.0)
+    with pytest.raises(ns.InputError, match="a linear fit would take .* GiB"):
+        fit_map(linear_problem(x, y), prior_precision=1.0)

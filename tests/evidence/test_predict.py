@@ -6,6 +6,7 @@ from scipy.special import expit, softmax
 import noisescale as ns
 from noisescale.evidence.averaging import average_probabilities
 from noisescale.evidence.linear import fit_map, linear_problem, logit_covariance
+from noisescale.likelihood import LIKELIHOODS
 
 
 def affine(params, x):
@@ -109,3 +110,26 @@ def test_bad_input():
             lambda w, x: x @ w, jnp.zeros(5), (data[0], data[0][:, 0]), new, prior_precision=1.0,
             likelihood="gaussian",
         )  # fmt: skip
+
+
+def test_a_likelihood_object_predicts_as_its_name():
+    _, _, params, data, new = make(2)
+    by_name, by_object = (
+        ns.posterior_predict(affine, params, data, new, prior_precision=1.0, likelihood=likelihood)
+        for likelihood in ("bernoulli", LIKELIHOODS["bernoulli"])
+    )
+    np.testing.assert_array_equal(by_name, by_object)
+
+
+def test_new_inputs_must_fit():
+    _, _, params, data, new = make(3)
+    with pytest.raises(ns.InputError, match="apply_fn does not accept"):
+        ns.posterior_predict(affine, params, data, new[:, :2], prior_precision=1.0)
+    with pytest.raises(ns.InputError, match="x_new must have one row an input"):
+        ns.posterior_predict(affine, params, data, new[0], prior_precision=1.0)
+
+
+def test_sampling_two_classes_never_changes_sides():
+    z = np.linspace(-3, 3, 400)
+    p = average_probabilities(z, lambda: np.full(400, 1e4), predictive="monte_carlo")
+    assert ((p[:, 1] > 0.5) == (z > 0)).all()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit, ndtri, softmax
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.seeds import random_stream
@@ -37,8 +37,13 @@ def average_probabilities(
         if predictive == "probit":
             logits = logits / np.sqrt(1 + np.pi / 8 * covariance())
         if predictive == "monte_carlo":
-            noise = random_stream(seed, "posterior").standard_normal((n_samples, 1))
-            p = expit(logits + np.sqrt(covariance()) * noise).mean(axis=0)
+            # One dimension needs no luck: equally likely points of the normal distribution,
+            # symmetric, so that no prediction changes sides by sampling error.
+            points = ndtri((np.arange(n_samples) + 0.5) / n_samples)
+            s = np.sqrt(covariance())
+            p = np.zeros_like(logits)
+            for point in points:
+                p += expit(logits + s * point) / n_samples
         else:
             p = expit(logits)
         return np.stack([1 - p, p], axis=1)

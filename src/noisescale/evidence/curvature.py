@@ -46,12 +46,11 @@ class Architecture:
 
     def outputs(self, w: Any, x: Any) -> jax.Array:
         """Outputs (n, C); a single output an example may come without its axis."""
-        out = self.apply_fn(self.unflatten(w), x)
-        return out.reshape(len(out), -1)
+        return self.apply_fn(self.unflatten(w), x).reshape(x.shape[0], -1)
 
     def nll_sum(self, w: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         """The summed negative log-likelihood."""
-        return jnp.sum(self.likelihood.nll(self.apply_fn(self.unflatten(w), x), y))
+        return jnp.sum(self.likelihood.nll(self.outputs(w, x), y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,18 +160,20 @@ def _hessian_products(
     return jnp.asarray(columns)
 
 
-def dense_ggn(model: Model) -> Array:
-    """The Gauss-Newton matrix (p, p)."""
+def dense_ggn(model: Model) -> tuple[Array, bool]:
+    """The Gauss-Newton matrix (p, p), and whether it is known to have no negative eigenvalue."""
     H = np.zeros((model.n_params, model.n_params))
+    convex = True
     for J, Lambda in output_derivatives(model):
         root = _symmetric_root(Lambda)
-        if root is None:  # not convex: no short cut
+        if root is None:
+            convex = False
             flat = J.reshape(-1, model.n_params)  # (n C, p)
             H += flat.T @ (Lambda @ J).reshape(-1, model.n_params)
         else:
             A = (root @ J).reshape(-1, model.n_params)
             H += A.T @ A  # a product with itself takes half the arithmetic
-    return np.asarray((H + H.T) / 2)
+    return np.asarray((H + H.T) / 2), convex
 
 
 def dense_hessian(model: Model) -> Array:

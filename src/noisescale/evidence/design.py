@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
+def _nearly_singular(gram: Array) -> bool:
+    """Whether some direction carries so little that rounding could be taken for it."""
+    values = np.linalg.eigvalsh(gram)
+    return bool(len(values) and values[0] < 1e-12 * values[-1])
+
+
 @dataclass(frozen=True)
 class Design:
     """Inputs ``features`` (N, r) = x @ basis, with a last column of ones for an intercept."""
@@ -31,9 +37,11 @@ class Design:
         live = np.flatnonzero(np.any(x != 0, axis=0))
         used = x[:, live]
         basis = None
-        if len(live) > len(x):
-            basis, triangle = np.linalg.qr(used.T)
-            used = triangle.T  # (N, N): used = triangle.T @ basis.T
+        if len(live) > len(x) or _nearly_singular(used.T @ used):
+            # The right singular vectors that carry anything: exactly the span of the examples.
+            _, s, vt = np.linalg.svd(used, full_matrices=False)
+            basis = vt[s > max(used.shape) * np.finfo(float).eps * s[0]].T
+            used = np.ascontiguousarray(used @ basis)  # (N, rank)
         features = np.hstack([used, np.ones((len(x), 1))]) if fit_intercept else used
         return cls(features, live, basis, x.shape[1], fit_intercept)
 

@@ -8,7 +8,6 @@ classes the probability 1/n: E = -ln P(y | x) - N ln n, above 0 in favour of the
 """
 
 import math
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from noisescale.arrays import check_inputs, check_params, count_examples, output_shape
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.checks import check_choice, check_memory, check_number, check_whole, memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.curvature import (
     Model,
@@ -88,7 +87,8 @@ def log_evidence(
     if method == "dual":
         occam = occam_of_positive_root(ggn_root(model), L, slope)
     elif curvature == "ggn":
-        occam = occam_of_positive(dense_ggn(model), L, slope)
+        H, convex = dense_ggn(model)
+        occam = (occam_of_positive if convex else occam_of_symmetric)(H, L, slope)
     else:
         occam = occam_of_symmetric(dense_hessian(model), L, slope)
     if log_null is None and n_classes is not None:
@@ -138,18 +138,23 @@ def log_evidence_from_operator(
     asymmetry = np.abs(H - H.T).max(initial=0.0)
     if asymmetry > 1e-6 * np.abs(H).max(initial=0.0):
         raise InputError(f"curvature must be symmetric, but H and H' differ by {asymmetry:.2g}.")
-    L = np.asarray(prior_precision, np.float64)
+    try:
+        L = np.asarray(prior_precision, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"prior_precision must be numbers, got {prior_precision!r}.") from None
     if L.shape not in ((), (p,)):
         raise InputError(f"prior_precision must be one number or {p}, got shape {L.shape}.")
     L = _proper(np.broadcast_to(L, p))
     check_number("nll", nll, "", lambda v: True)
     check_number("penalty", penalty, ">= 0", lambda v: v >= 0)
     check_whole("n_train", n_train, at_least=1)
+    if n_classes is not None and log_null is not None:
+        raise InputError("give n_classes or log_null, not both.")
     if n_classes is not None:
         log_null = -n_train * math.log(check_whole("n_classes", n_classes, at_least=2))
     g = np.zeros(p) if gradient is None else np.asarray(gradient, np.float64).ravel()
-    if g.shape != (p,):
-        raise InputError(f"gradient must have {p} entries, got {len(g)}.")
+    if g.shape != (p,) or not np.isfinite(g).all():
+        raise InputError(f"gradient must have {p} finite entries, got {len(g)} values.")
     return _evidence(
         occam_of_symmetric((H + H.T) / 2, L, g), nll=float(nll), penalty=float(penalty),
         gradient_norm=None if gradient is None else float(np.linalg.norm(g)), n_train=n_train,
@@ -172,7 +177,11 @@ def prior_vector(prior_precision: Any, params: Any) -> Array:
     leaves, tree = jax.tree.leaves(params), jax.tree.structure(params)
     sizes = [np.shape(leaf) for leaf in leaves]
     given: list[Any]
-    if prior_precision is None or isinstance(prior_precision, (int, float, np.number)):
+    if (
+        prior_precision is None
+        or getattr(prior_precision, "ndim", None) == 0
+        or isinstance(prior_precision, (int, float))
+    ):
         given = [prior_precision] * len(leaves)
     else:
         given = jax.tree.leaves(prior_precision, is_leaf=lambda leaf: leaf is None)
@@ -191,10 +200,10 @@ def prior_vector(prior_precision: Any, params: Any) -> Array:
     for precision, shape in zip(given, sizes, strict=True):
         try:
             parts.append(np.broadcast_to(np.asarray(precision, np.float64), shape).ravel())
-        except ValueError:
+        except (TypeError, ValueError):
             raise InputError(
-                f"prior_precision of shape {np.shape(precision)} does not fit parameters of "
-                f"shape {shape}."
+                f"prior_precision {str(precision)[:40]} (shape {np.shape(precision)}) does not fit "
+                f"parameters of shape {shape}: give numbers."
             ) from None
     return _proper(np.concatenate(parts))
 
@@ -229,15 +238,41 @@ def build_model(
             y = y.astype(np.float64)
             if not np.isfinite(y).all():
                 raise InputError("data y holds NaN or infinite values.")
+        elif y.dtype.kind not in "iub":
+            raise InputError(f"data y must be numbers, got dtype {y.dtype}.")
         if chosen.name == "gaussian" and math.prod(shape) != y.size:
             raise InputError(f"outputs of shape {shape} do not fit targets of shape {y.shape}.")
-    return Model.at(apply_fn, params, x, y, chosen), y, n_classes
+    model = Model.at(apply_fn, params, x, y, chosen)
+    _check_nll(model)
+    return model, y, n_classes
+
+
+def _check_nll(model: Model) -> None:
+    """A user's nll must give one number an example: a broadcast would pass unnoticed."""
+    for n in {1, len(model.y)}:
+        with jax.enable_x64(True):
+            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.x[:n])
+            try:
+                shape = jax.eval_shape(
+                    model.architecture.likelihood.nll, outputs, model.y[:n]
+                ).shape
+            except (TypeError, ValueError, IndexError) as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise InputError(
+                    f"likelihood does not accept outputs of shape {outputs.shape} with y of shape "
+                    f"{model.y[:n].shape}: {reason}"
+                ) from error
+        if shape != (n,):
+            raise InputError(
+                f"likelihood must return one number an example, shape ({n},), but returns shape "
+                f"{shape} for outputs of shape {outputs.shape} and y of shape {model.y[:n].shape}."
+            )
 
 
 def choose_method(method: str, curvature: str, *, p: int, n: int) -> str:
     """The method to use, once it is known to fit into memory."""
     if method == "auto":
-        dual = curvature == "ggn" and n < p and _memory("dual", p=p, n=n) <= _memory_limit()
+        dual = curvature == "ggn" and n < p and _memory("dual", p=p, n=n) <= memory_limit()
         method = "dual" if dual else "dense"
     _check_memory(method, p=p, n=n)
     return method
@@ -248,27 +283,10 @@ def _memory(method: str, *, p: int, n: int) -> float:
     return 8.0 * (3 * p**2 if method == "dense" else 2 * n**2 + 2 * n * p)
 
 
-def _memory_limit() -> float:
-    try:
-        return 0.7 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):  # not every system tells
-        return 8.0 * 2**30
-
-
 def _check_memory(method: str, *, p: int, n: int) -> None:
-    need = _memory(method, p=p, n=n)
-    if need <= _memory_limit():
-        return
     other = "dual" if method == "dense" else "dense"
-    instead = (
-        f"method='{other}' would take {_memory(other, p=p, n=n) / 2**30:.3g} GiB"
-        if n
-        else "a model with fewer parameters is needed"
-    )
-    raise InputError(
-        f"method='{method}' would take {need / 2**30:.3g} GiB for {p:,} parameters"
-        f"{f' and {n:,} outputs' if n else ''}, more than 70 % of this machine's memory: {instead}."
-    )
+    instead = f"method='{other}' would take {_memory(other, p=p, n=n) / 2**30:.3g} GiB" if n else ""
+    check_memory(f"method='{method}'", _memory(method, p=p, n=n), instead)
 
 
 def _scalar_or_none(L: Array) -> float | None:
@@ -289,6 +307,8 @@ def _evidence(
     curvature: str,
     prior_precision: float | None,
 ) -> Evidence:
+    if log_null is not None:
+        check_number("log_null", log_null, "", lambda v: True)
     constant = -(nll + penalty) + check_number("log_degeneracy", log_degeneracy, "", lambda v: True)
     result = Evidence(
         log_evidence=constant + occam.restricted,
@@ -310,6 +330,6 @@ def _evidence(
         method=method,
         curvature=curvature,
     )
-    for note in result.notes:
-        warnings.warn(note, NotAMinimumWarning, stacklevel=3)
+    if not result.is_minimum:
+        warnings.warn(" ".join(result.notes), NotAMinimumWarning, stacklevel=3)
     return result

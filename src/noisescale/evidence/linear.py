@@ -16,12 +16,13 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 
-from noisescale.checks import check_number
+from noisescale.checks import check_memory, check_number
 from noisescale.errors import InputError
 from noisescale.evidence.design import Array, Design
 from noisescale.evidence.newton import Family, Labels, Optimum, family_of, minimise
 
 DEFAULT_BOUNDS = (1e-8, 1e6)
+_BLOCK = 1 << 23  # numbers in a temporary array
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +133,8 @@ def linear_problem(
     ``counts`` says how often each example was seen; 0 leaves it out.
     """
     x, y = check_pair(x, y)
-    c = np.ones(len(y)) if counts is None else np.asarray(counts, np.float64)
-    if c.shape != y.shape or not np.isfinite(c).all() or (c < 0).any():
-        raise InputError(
-            f"counts must be {len(y)} finite numbers >= 0, one an example, got shape {c.shape}"
-            f"{' with negative or non-finite values' if c.shape == y.shape else ''}."
-        )
+    c = np.ones(len(y)) if counts is None else check_counts(counts, len(y))
     seen = c > 0
-    if not seen.any():
-        raise InputError("every count (or sample weight) is zero: no examples are left.")
     x, y, c = x[seen], y[seen], c[seen]
     present = np.unique(y)
     if len(present) < 2:
@@ -149,14 +143,38 @@ def linear_problem(
         )
     if n_classes is None:
         n_classes = int(y.max()) + 1
+        if len(present) != n_classes:
+            raise InputError(
+                f"the labels {present.tolist()} leave out some of 0..{n_classes - 1}: number the "
+                "classes without gaps, or give n_classes."
+            )
     elif y.max() >= n_classes:
         raise InputError(f"labels must lie in 0..{n_classes - 1}, got {y.max()}.")
     return LinearProblem(Design.of(x, fit_intercept=fit_intercept), y, c, family_of(n_classes))
 
 
+def check_counts(counts: ArrayLike, n: int) -> Array:
+    """How often each of ``n`` examples was seen: finite, not negative, not all zero."""
+    try:
+        c = np.asarray(counts, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"counts must be {n} numbers, one an example.") from None
+    if c.shape != (n,) or not np.isfinite(c).all() or (c < 0).any():
+        raise InputError(
+            f"counts must be {n} finite numbers >= 0, one an example, got shape {c.shape}"
+            f"{' with negative or non-finite values' if c.shape == (n,) else ''}."
+        )
+    if not c.any():
+        raise InputError("every count (or sample weight) is zero: no examples are left.")
+    return c
+
+
 def check_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Labels]:
     """Inputs as float64 (N, d) and labels as whole numbers >= 0, or one sentence."""
-    inputs, labels = np.asarray(x, np.float64), np.asarray(y)
+    inputs, labels = np.asarray(x), np.asarray(y)
+    if inputs.dtype.kind not in "fiub":
+        raise InputError(f"x must be real numbers, got dtype {inputs.dtype}.")
+    inputs = inputs.astype(np.float64)
     if inputs.ndim != 2:
         raise InputError(f"x must have one row an example, got shape {inputs.shape}.")
     if labels.shape != (len(inputs),):
@@ -185,6 +203,7 @@ def fit_map(
         else check_precision("intercept_precision", intercept_precision)
     )
     design, family = problem.design, problem.family
+    check_memory("a linear fit", 2 * 8.0 * (family.n_outputs * design.features.shape[1]) ** 2)
     precisions = design.precisions(lam, tau)
     optimum = minimise(
         family, design.features, problem.labels, problem.counts, precisions,
@@ -243,6 +262,12 @@ def logit_covariance(problem: LinearProblem, fit: LinearFit, x: Array) -> Array:
     Directions that no training example points to keep their prior variance 1/lambda. For K > 2 the
     common shift of all logits, which no prediction depends on, is left out.
     """
+    rows = max(1, _BLOCK // (problem.family.n_outputs * len(fit.optimum.factor)))
+    blocks = [_covariance(problem, fit, x[k : k + rows]) for k in range(0, len(x), rows)]
+    return np.concatenate(blocks)
+
+
+def _covariance(problem: LinearProblem, fit: LinearFit, x: Array) -> Array:
     features, outside = problem.design.project(x)
     n, r = features.shape
     C = problem.family.n_outputs

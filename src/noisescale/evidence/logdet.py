@@ -32,6 +32,11 @@ class Occam:
     newton_decrement: float
 
 
+# Rounding in the eigenvalues of M adds up to p eps trace(M) nats, which a Cholesky factorisation of
+# I + M would count as curvature. Beyond this many nats the eigenvalues are computed and cut off.
+_ROUNDING = 1e-6
+
+
 def occam_of_positive_root(A: Array, L: Array, gradient: Array) -> Occam:
     """For H = A' A with A (n, p): Cholesky on the smaller of the two sides."""
     scaled = A / np.sqrt(L)  # (n, p)
@@ -40,6 +45,10 @@ def occam_of_positive_root(A: Array, L: Array, gradient: Array) -> Occam:
     if n < p:
         # |I + A A'| = |I + A' A|, and Woodbury for the solve.
         kernel = scaled @ scaled.T
+        if not _resolved(kernel):
+            # The nonzero eigenvalues are the squared singular values, in full relative accuracy.
+            _, s, vt = scipy.linalg.svd(scaled, full_matrices=False)
+            return _occam(s**2, vt @ g, float(g @ g))
         kernel[np.diag_indices(n)] += 1
         factor = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True)
         half = scipy.linalg.solve_triangular(factor, scaled @ g, lower=True)
@@ -52,6 +61,8 @@ def occam_of_positive_root(A: Array, L: Array, gradient: Array) -> Occam:
 def occam_of_positive(H: Array, L: Array, gradient: Array) -> Occam:
     """For a curvature known to have no negative eigenvalue: one Cholesky factorisation."""
     M = _scaled(H, L)
+    if not _resolved(M):
+        return occam_of_symmetric(H, L, gradient)
     M[np.diag_indices(len(M))] += 1
     factor = scipy.linalg.cholesky(M, lower=True, overwrite_a=True)
     half = scipy.linalg.solve_triangular(factor, gradient / np.sqrt(L), lower=True)
@@ -62,19 +73,29 @@ def occam_of_positive(H: Array, L: Array, gradient: Array) -> Occam:
 def occam_of_symmetric(H: Array, L: Array, gradient: Array) -> Occam:
     """For any symmetric curvature: all its eigenvalues."""
     mu, vectors = scipy.linalg.eigh(_scaled(H, L), overwrite_a=True)
+    g = gradient / np.sqrt(L)
+    return _occam(mu, vectors.T @ g, float(g @ g))
+
+
+def _occam(mu: Array, along: Array, length: float) -> Occam:
+    """From eigenvalues, the scaled gradient along their vectors, and its whole squared length."""
     # Rounding leaves exact zeros (dead pixels, say) at about p times the machine's epsilon.
     noise = len(mu) * np.finfo(float).eps * np.abs(mu).max(initial=0.0)
-    negative = mu < -noise
-    full = -0.5 * float(np.log1p(mu).sum()) if (mu > -1).all() else None
-    kept = 1 + mu > 0
-    along = (vectors.T @ (gradient / np.sqrt(L)))[kept]
+    mu = np.where(np.abs(mu) <= noise, 0.0, mu)
+    kept = mu > -1
+    outside = max(length - float(along @ along), 0.0)  # where the curvature is zero
     return Occam(
-        restricted=-0.5 * float(np.log1p(mu[mu >= 0]).sum()),
-        full=full,
-        n_negative=int(negative.sum()),
-        negative_weight=float(-mu[negative].sum()),
-        newton_decrement=float((along**2 / (1 + mu[kept])).sum()),
+        restricted=-0.5 * float(np.log1p(mu[mu > 0]).sum()),
+        full=-0.5 * float(np.log1p(mu).sum()) if kept.all() else None,
+        n_negative=int((mu < 0).sum()),
+        negative_weight=float(-mu[mu < 0].sum()),
+        newton_decrement=float((along[kept] ** 2 / (1 + mu[kept])).sum()) + outside,
     )
+
+
+def _resolved(M: Array) -> bool:
+    """Whether rounding in a positive matrix is negligible against the identity added to it."""
+    return bool(len(M) * np.finfo(float).eps * np.trace(M) < _ROUNDING)
 
 
 def _scaled(H: Array, L: Array) -> Array:

@@ -16,6 +16,8 @@ from scipy.linalg.blas import dgemm, dsyrk
 from scipy.linalg.lapack import dpotrf
 from scipy.special import expit, log_expit, logsumexp
 
+from noisescale.errors import InputError
+
 Array = NDArray[np.float64]
 Labels = NDArray[np.intp]
 
@@ -257,7 +259,7 @@ def _derivatives(
     else:
         hessian = np.zeros((C * r, C * r), order="F")
         weights = counts[:, None, None] * curvature
-        n_rows = max(1, _BLOCK // (C * r))
+        n_rows = max(1, _BLOCK // max(1, C * r))
         for start in range(0, len(features), n_rows):
             F, w = features[start : start + n_rows], weights[start : start + n_rows]
             for a in range(C):  # blocks (a, b) for all b <= a in one product
@@ -268,5 +270,8 @@ def _derivatives(
     # The upper triangle is zero already, so there is nothing to clean.
     factor, failed = dpotrf(hessian, lower=True, clean=False, overwrite_a=True)
     if failed:
-        raise RuntimeError("the Hessian of the cost is not positive definite to rounding.")
+        raise InputError(
+            f"the prior (smallest precision {precisions.min():.2g}) is lost in the rounding of the "
+            "curvature: rescale the features or choose a larger prior precision."
+        )
     return gradient, factor

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from noisescale.arrays import check_inputs
+from noisescale.arrays import check_inputs, output_shape
 from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
 from noisescale.evidence.curvature import Model, dense_ggn, ggn_root, outputs_and_jacobian
@@ -60,13 +60,16 @@ def posterior_predict(
     L = prior_vector(prior_precision, params)
     method = choose_method(method, "ggn", p=model.n_params, n=len(model.y) * model.n_outputs)
     inputs = check_inputs(x_new, "x_new", np.float64)
+    if inputs.ndim != model.x.ndim:
+        raise InputError(f"x_new must have one row an input, got shape {inputs.shape}.")
+    output_shape(apply_fn, params, inputs)
     if predictive == "map":
         with jax.enable_x64(True):
             logits = np.asarray(model.architecture.outputs(model.w, inputs))
         spread = None
     else:
         logits, spread = _logits_and_covariance(model, L, inputs, method)
-    if likelihood == "bernoulli":
+    if model.architecture.likelihood.name == "bernoulli":
         return average_probabilities(
             logits[:, 0], lambda: np.asarray(spread)[:, 0, 0],
             predictive=predictive, n_samples=n_samples, seed=seed,
@@ -87,7 +90,7 @@ def _logits_and_covariance(
         kernel[np.diag_indices(len(kernel))] += 1
         factor = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True)
     else:
-        M = dense_ggn(model) / np.outer(root, root)
+        M = dense_ggn(model)[0] / np.outer(root, root)
         M[np.diag_indices(len(M))] += 1
         factor = scipy.linalg.cholesky(M, lower=True, overwrite_a=True)
     logits, covariances = [], []

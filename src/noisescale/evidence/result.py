@@ -88,12 +88,28 @@ class Evidence:
                 "that much; train further, with this prior."
             )
         if self.n_negative:
-            notes.append(
+            count = (
                 f"{self.n_negative} of {self.n_params} curvatures are negative (together "
-                f"{self.negative_weight:.3g} times the prior precision): the restricted sum leaves "
-                "them out, as the paper proposes away from minima."
+                f"{self.negative_weight:.3g} times the prior precision)"
             )
+            if self.log_evidence_full is None:
+                notes.append(
+                    f"{count}, some beyond the prior: the restricted sum leaves them out, as the "
+                    "paper proposes away from minima."
+                )
+            else:
+                notes.append(
+                    f"{count}, but the prior outweighs them: log_evidence_full is the Laplace "
+                    f"value, {self.log_evidence_full - self.log_evidence:.3g} nats above the "
+                    "paper's restricted sum."
+                )
         return tuple(notes)
+
+    @property
+    def is_minimum(self) -> bool:
+        """Whether the cost curves upwards in every direction and has little left to fall."""
+        far = self.newton_decrement is not None and self.newton_decrement > 2 * _STATIONARY
+        return self.log_evidence_full is not None and not far
 
     def to_dict(self) -> dict[str, Any]:
         """Every number by name."""

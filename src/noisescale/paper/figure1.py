@@ -53,7 +53,7 @@ def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judge
     chance, error = mean_and_error(random.test_accuracy[:, 0])
     # Test labels are random: the accuracy of any prediction is binomial around one half.
     chance_error = np.sqrt(0.25 / n_test(context) / random.n_seeds)
-    memorised = bool((random.train_accuracy[:, 0] == 1).all())
+    memorised = random.train_accuracy[:, 0] == 1
     gain = true.test_accuracy.max(axis=1) - weakest_test
     ratio = true.margin[:, 0] / random.margin[:, 0]
     correlations = {labels: _rank_correlations(curves[preprocessing, labels]) for labels in LABELS}
@@ -70,7 +70,7 @@ def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judge
         verdict("C01", weakest_test >= 0.95, *_rounded(weakest_test)),
         verdict(
             "C02",
-            memorised and abs(chance - 0.5) <= 3 * chance_error,
+            memorised & (abs(chance - 0.5) <= 3 * chance_error),
             {
                 "train accuracy": round(float(random.train_accuracy[:, 0].min()), 4),
                 "test accuracy": round(chance, 4),

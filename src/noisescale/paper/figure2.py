@@ -135,18 +135,20 @@ def _short(value: float) -> float:
 
 
 def _falls_and_stays_positive(E: Array) -> bool:
-    large = E[E > 1]
-    return bool((np.diff(large) < 0).all() and len(large) and (E[np.abs(E) > 0.5] > 0).all())
+    """E falls into and out of every point above 1, and is positive where it is not tiny."""
+    falls = np.diff(E)[(E[:-1] > 1) | (E[1:] > 1)] < 0
+    return bool(E[0] > 1 and falls.all() and (E[np.abs(E) > 0.5] > 0).all())
 
 
 def _above_then_below(cross_entropy: Array) -> bool:
-    above, below = cross_entropy > _LN2, cross_entropy < _LN2
-    return bool(above.any() and below[int(np.argmax(above)) :].any())
+    """Above ln 2 at the weakest prior, below it at some stronger one."""
+    return bool(cross_entropy[0] > _LN2 and (cross_entropy < _LN2).any())
 
 
 def _three_regimes(E: Array) -> bool:
-    lowest = int(np.argmin(E))
-    return bool(E[lowest] < 0 and (E[:lowest] > 0).any() and abs(E[-1]) < 0.01 * abs(E[lowest]))
+    """Positive at the weakest prior, negative in the middle, almost zero at the strongest."""
+    lowest = E.min()
+    return bool(E[0] > 0 > lowest and abs(E[-1]) < 0.01 * abs(lowest))
 
 
 def _draw(curves: Measured, preprocessing: str) -> Picture:

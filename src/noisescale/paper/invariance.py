@@ -11,20 +11,25 @@ from noisescale.data import balanced_binary
 from noisescale.evidence import log_evidence
 from noisescale.evidence.linear import check_pair, fit_map, linear_problem
 from noisescale.paper.claims import Judgement, judge
+from noisescale.paper.logistic import PREPROCESSINGS, whiten
 from noisescale.paper.section import Context
 from noisescale.seeds import random_stream
 
 
 def judge_invariance(context: Context) -> list[Judgement]:
     """Both claims; neither depends on a scale or a number of seeds."""
-    return [_judge_rescaling(context), _judge_reparameterisation()]
+    return [
+        *(_judge_rescaling(context, preprocessing) for preprocessing in PREPROCESSINGS),
+        _judge_reparameterisation(),
+    ]
 
 
-def _judge_rescaling(context: Context) -> Judgement:
+def _judge_rescaling(context: Context, preprocessing: str) -> Judgement:
     """C12: features divided and weights multiplied by random factors, the prior with them."""
     data = balanced_binary(0, 1, n_train=200, n_test=2, seed=0, data=context.data)
     x, y = check_pair(data.x_train, data.y_train)
-    x = x[:, ::8]
+    if preprocessing == "whitened":
+        (x,) = whiten(x)
     fit = fit_map(linear_problem(x, y, fit_intercept=False), prior_precision=0.1)
     factors = np.exp(random_stream(0, "rescaling").normal(0, 2, x.shape[1]))
 
@@ -43,7 +48,12 @@ def _judge_rescaling(context: Context) -> Judgement:
     after = evidence_ratio(x / factors, fit.coef * factors, 0.1 / factors**2)
     change = abs(after - before) / abs(before)
     return judge(
-        "C12", [change < 1e-8], decidable=True, measured={"relative change of E": f"{change:.1e}"}
+        "C12",
+        [change < 1e-8],
+        decidable=True,
+        measured={"relative change of E": f"{change:.1e}"},
+        convention=preprocessing,
+        primary=preprocessing == PREPROCESSINGS[0],
     )
 
 
