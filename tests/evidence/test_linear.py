@@ -66,8 +66,12 @@ def test_newton_converges_at_the_extremes(n_classes, shape, prior_precision):
 
 def test_a_separable_real_problem_at_a_vanishing_prior(mnist):
     data = ns.data.balanced_binary(0, 1, n_train=200, n_test=2, data=mnist)
-    fit = fit_map(linear_problem(data.x_train, data.y_train), prior_precision=1e-8)
+    problem = linear_problem(data.x_train, data.y_train)
+    fit = fit_map(problem, prior_precision=1e-8)
     assert fit.newton_decrement <= 1e-10
+    assert fit.nll + fit.penalty < 1e-4  # so small a cost, and yet the determinant is right
+    warm = lambda_path(problem, np.logspace(-8, 2, 21))[0]
+    assert warm.log_evidence == pytest.approx(fit.log_evidence, rel=1e-8)
     assert fit.scores(data.x_train.astype(float), data.y_train)[0] == 1.0
 
 

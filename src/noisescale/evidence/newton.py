@@ -142,6 +142,8 @@ def minimise(
 ) -> Optimum:
     """Newton from the best of ``starts`` (or zero) until the decrement is at most ``tolerance``.
 
+    (In nats, or in units of the cost where that is below one nat.)
+
     The determinant, unlike the cost, feels the distance from the minimum to first order, about
     the root of the decrement: one more step follows unless that is below 1e-8 already.
     """
@@ -160,11 +162,15 @@ def minimise(
         direction = -scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
         decrement = float(-gradient @ direction)
         step = direction.reshape(C, r).T
-        if decrement <= tolerance and (polished or decrement <= 1e-16):
+        # On separable data under a weak prior the whole cost is a millionth of a nat: what counts
+        # for the determinant is the decrement in proportion to it.
+        scale = min(1.0, nll + penalty)
+        close = decrement <= tolerance * scale
+        if close and (polished or decrement <= 1e-16 * scale):
             return Optimum(
                 V, nll, penalty, factor, float(np.linalg.norm(gradient)), decrement, n_steps
             )
-        polished = decrement <= tolerance
+        polished = close
         along = _product(features, step)
         size = 1.0
         while True:
@@ -178,8 +184,9 @@ def minimise(
         V, outputs = new_V, new_outputs
         if decrement < 1:
             V, outputs = _chord_steps(
-                family, features, labels, counts, precisions, V, outputs, factor, decrement
-            )
+                family, features, labels, counts, precisions, V, outputs, factor, decrement,
+                1e-18 * scale,
+            )  # fmt: skip
         nll, penalty = cost(V, outputs)
     raise RuntimeError(
         f"Newton's method did not converge in {_MAX_STEPS} steps (decrement {decrement:.1e})."
@@ -196,6 +203,7 @@ def _chord_steps(
     outputs: Array,
     factor: Array,
     decrement: float,
+    enough: float,
 ) -> tuple[Array, Array]:
     """Steps with the Hessian of the last point, while each divides the decrement by ten or more.
 
@@ -206,7 +214,7 @@ def _chord_steps(
         gradient = _gradient(family, features, labels, counts, precisions, V, outputs)[0]
         direction = -scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
         last, decrement = decrement, float(-gradient @ direction)
-        if not 1e-18 < decrement < 0.1 * last:
+        if not enough < decrement < 0.1 * last:
             return V, outputs
         step = direction.reshape(V.T.shape).T
         V, outputs = V + step, outputs + _product(features, step)
