@@ -108,6 +108,10 @@ def test_clear_refusals(cancer):
         EvidenceLogisticRegression(prior_precision="best").fit(x, y)
     with pytest.raises(InputError, match="a flat prior has no evidence"):
         EvidenceLogisticRegression(prior_precision=0.0).fit(x, y)
+    with pytest.raises(InputError, match=r"bounds must be a pair \(low, high\), got None"):
+        EvidenceLogisticRegression(bounds=None).fit(x, y)
+    with pytest.raises(InputError, match="random_state must be a whole number, got None"):
+        EvidenceLogisticRegression(random_state=None).fit(x, y)
     with pytest.raises(InputError, match="one class only"):
         EvidenceLogisticRegression().fit(x, np.ones(len(y)))
 

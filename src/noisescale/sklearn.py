@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from noisescale.checks import check_choice
+from noisescale.checks import check_choice, check_whole
 from noisescale.evidence.averaging import PREDICTIVES, average_probabilities
 from noisescale.evidence.linear import (
     DEFAULT_BOUNDS,
@@ -82,6 +82,7 @@ class EvidenceLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignor
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Find the MAP, and with ``prior_precision="auto"`` the precision of largest evidence."""
         check_choice("predictive", self.predictive, PREDICTIVES)
+        check_whole("random_state", self.random_state, at_least=0)
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         if sample_weight is not None:  # weight 0 leaves a row out, and with it perhaps a class

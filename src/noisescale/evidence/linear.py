@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from noisescale.checks import check_memory, check_number
 from noisescale.errors import InputError
 from noisescale.evidence.design import Array, Design
-from noisescale.evidence.newton import Family, Labels, Optimum, family_of, minimise
+from noisescale.evidence.newton import Cost, Family, Labels, Optimum, family_of, minimise
 
 DEFAULT_BOUNDS = (1e-8, 1e6)
 _BLOCK = 1 << 23  # numbers in a temporary array
@@ -206,9 +206,9 @@ def fit_map(
     check_memory("a linear fit", 2 * 8.0 * (family.n_outputs * design.features.shape[1]) ** 2)
     precisions = design.precisions(lam, tau)
     optimum = minimise(
-        family, design.features, problem.labels, problem.counts, precisions,
+        Cost(family, design.features, problem.labels, problem.counts, precisions),
         starts=[] if start is None else _starts(problem, start, precisions),
-    )  # fmt: skip
+    )
     # ln sqrt(|L| / |H + L|), with |H + L| from its Cholesky factor.
     log_occam = 0.5 * family.n_outputs * np.log(precisions).sum()
     log_occam -= np.log(np.diag(optimum.factor)).sum()
@@ -331,6 +331,8 @@ def maximise_evidence(
     A grid finds the highest region (the evidence may have several local maxima), a bounded search
     refines it to ``tolerance`` decades.
     """
+    if not isinstance(bounds, Sequence) or len(bounds) != 2:
+        raise InputError(f"bounds must be a pair (low, high), got {bounds!r}.")
     low, high = (math.log10(check_precision("bounds", bound)) for bound in bounds)
     if low >= high:
         raise InputError(f"bounds must be (low, high) with low < high, got {bounds}.")

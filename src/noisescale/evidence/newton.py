@@ -113,7 +113,7 @@ def family_of(n_classes: int) -> Family:
     return Bernoulli() if n_classes == 2 else Softmax(n_classes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Optimum:
     """The minimum of the cost: coefficients (r, C), and the curvature there.
 
@@ -130,16 +130,59 @@ class Optimum:
     n_steps: int
 
 
-def minimise(
-    family: Family,
-    features: Array,
-    labels: Labels,
-    counts: Array,
-    precisions: Array,
-    *,
-    starts: Sequence[Array] = (),
-    tolerance: float = 1e-10,
-) -> Optimum:
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """The cost as a function of coefficients V (r, C) and the outputs (N, C) they give."""
+
+    family: Family
+    features: Array  # (N, r)
+    labels: Labels  # (N,)
+    counts: Array  # (N,)
+    precisions: Array  # (r,)
+
+    def parts(self, V: Array, outputs: Array) -> tuple[float, float]:
+        """The nll and the penalty."""
+        nll = self.counts @ self.family.nll(outputs, self.labels)
+        return float(nll), float(0.5 * (self.precisions[:, None] * V**2).sum())
+
+    def gradient(self, V: Array, outputs: Array) -> tuple[Array, Array]:
+        """The gradient, output by output, and the examples' curvatures (N, C, C)."""
+        slope, curvature = self.family.slopes(outputs, self.labels)
+        gradient = _product(self.features.T, self.counts[:, None] * slope)  # (r, C)
+        return (gradient + self.precisions[:, None] * V).T.ravel(), curvature
+
+    def gradient_and_factor(self, V: Array, outputs: Array) -> tuple[Array, Array]:
+        """The gradient, and the lower Cholesky factor of the Hessian (its lower triangle)."""
+        gradient, curvature = self.gradient(V, outputs)
+        r, C = V.shape
+        if C == 1:
+            # Rounding may leave a vanishing curvature just below zero.
+            weights = np.sqrt(self.counts * np.maximum(curvature[:, 0, 0], 0))
+            hessian = dsyrk(1.0, (weights[:, None] * self.features).T, lower=True)
+        else:
+            hessian = self._block_hessian(r, C, self.counts[:, None, None] * curvature)
+        hessian[np.diag_indices(C * r)] += np.tile(self.precisions, C)
+        factor, failed = dpotrf(hessian, lower=True, clean=False, overwrite_a=True)
+        if failed:
+            raise InputError(
+                f"the prior (smallest precision {self.precisions.min():.2g}) is lost in the "
+                "rounding of the curvature: rescale the features or choose a larger precision."
+            )
+        return gradient, factor
+
+    def _block_hessian(self, r: int, C: int, weights: Array) -> Array:
+        """Blocks (a, b) for b <= a, the sum over examples of weights[a, b] f f'."""
+        hessian = np.zeros((C * r, C * r), order="F")
+        n_rows = max(1, _BLOCK // max(1, C * r))
+        for start in range(0, len(self.features), n_rows):
+            F, w = self.features[start : start + n_rows], weights[start : start + n_rows]
+            for a in range(C):  # all b <= a in one product
+                scaled = (w[:, a, : a + 1, None] * F[:, None, :]).reshape(len(F), -1)
+                hessian[a * r : (a + 1) * r, : (a + 1) * r] += _product(F.T, scaled)
+        return hessian
+
+
+def minimise(cost: Cost, *, starts: Sequence[Array] = (), tolerance: float = 1e-10) -> Optimum:
     """Newton from the best of ``starts`` (or zero) until the decrement is at most ``tolerance``.
 
     (In nats, or in units of the cost where that is below one nat.)
@@ -147,21 +190,14 @@ def minimise(
     The determinant, unlike the cost, feels the distance from the minimum to first order, about
     the root of the decrement: one more step follows unless that is below 1e-8 already.
     """
-    r, C = features.shape[1], family.n_outputs
-    L = precisions[:, None]
-
-    def cost(V: Array, outputs: Array) -> tuple[float, float]:
-        return float(counts @ family.nll(outputs, labels)), float(0.5 * (L * V**2).sum())
-
-    tried = [(V, _product(features, V)) for V in (starts or [np.zeros((r, C))])]
-    V, outputs = min(tried, key=lambda point: sum(cost(*point)))
-    nll, penalty = cost(V, outputs)
+    r, C = cost.features.shape[1], cost.family.n_outputs
+    tried = [(V, _product(cost.features, V)) for V in (starts or [np.zeros((r, C))])]
+    V, outputs = min(tried, key=lambda point: sum(cost.parts(*point)))
+    nll, penalty = cost.parts(V, outputs)
     polished = False
     for n_steps in range(_MAX_STEPS):
-        gradient, factor = _derivatives(family, features, labels, counts, precisions, V, outputs)
-        direction = -scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
-        decrement = float(-gradient @ direction)
-        step = direction.reshape(C, r).T
+        gradient, factor = cost.gradient_and_factor(V, outputs)
+        step, decrement = _newton_step(gradient, factor, C)
         # On separable data under a weak prior the whole cost is a millionth of a nat: what counts
         # for the determinant is the decrement in proportion to it.
         scale = min(1.0, nll + penalty)
@@ -171,39 +207,32 @@ def minimise(
                 V, nll, penalty, factor, float(np.linalg.norm(gradient)), decrement, n_steps
             )
         polished = close
-        along = _product(features, step)
+        along = _product(cost.features, step)
         size = 1.0
         while True:
             new_V, new_outputs = V + size * step, outputs + size * along
-            new_nll, new_penalty = cost(new_V, new_outputs)
-            gain = nll + penalty - new_nll - new_penalty
+            gain = nll + penalty - sum(cost.parts(new_V, new_outputs))
             # Close to the minimum the gain drowns in rounding, and there Newton needs no search.
             if gain >= 1e-4 * size * decrement or decrement < 1e-6 or size < 1e-12:
                 break
             size /= 2
         V, outputs = new_V, new_outputs
         if decrement < 1:
-            V, outputs = _chord_steps(
-                family, features, labels, counts, precisions, V, outputs, factor, decrement,
-                1e-18 * scale,
-            )  # fmt: skip
-        nll, penalty = cost(V, outputs)
+            V, outputs = _chord_steps(cost, V, outputs, factor, decrement, 1e-18 * scale)
+        nll, penalty = cost.parts(V, outputs)
     raise RuntimeError(
         f"Newton's method did not converge in {_MAX_STEPS} steps (decrement {decrement:.1e})."
     )
 
 
+def _newton_step(gradient: Array, factor: Array, n_outputs: int) -> tuple[Array, float]:
+    """The step (r, C) that a factorised Hessian suggests, and its decrement."""
+    direction = -scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
+    return direction.reshape(n_outputs, -1).T, float(-gradient @ direction)
+
+
 def _chord_steps(
-    family: Family,
-    features: Array,
-    labels: Labels,
-    counts: Array,
-    precisions: Array,
-    V: Array,
-    outputs: Array,
-    factor: Array,
-    decrement: float,
-    enough: float,
+    cost: Cost, V: Array, outputs: Array, factor: Array, decrement: float, enough: float
 ) -> tuple[Array, Array]:
     """Steps with the Hessian of the last point, while each divides the decrement by ten or more.
 
@@ -211,28 +240,12 @@ def _chord_steps(
     a Newton step: this finishes the job at a tenth of the price.
     """
     while True:
-        gradient = _gradient(family, features, labels, counts, precisions, V, outputs)[0]
-        direction = -scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
-        last, decrement = decrement, float(-gradient @ direction)
+        gradient, _ = cost.gradient(V, outputs)
+        last = decrement
+        step, decrement = _newton_step(gradient, factor, V.shape[1])
         if not enough < decrement < 0.1 * last:
             return V, outputs
-        step = direction.reshape(V.T.shape).T
-        V, outputs = V + step, outputs + _product(features, step)
-
-
-def _gradient(
-    family: Family,
-    features: Array,
-    labels: Labels,
-    counts: Array,
-    precisions: Array,
-    V: Array,
-    outputs: Array,
-) -> tuple[Array, Array]:
-    """Gradient of the cost, output by output, and the examples' curvatures (N, C, C)."""
-    slope, curvature = family.slopes(outputs, labels)
-    gradient = _product(features.T, counts[:, None] * slope) + precisions[:, None] * V  # (r, C)
-    return gradient.T.ravel(), curvature
+        V, outputs = V + step, outputs + _product(cost.features, step)
 
 
 def _product(A: Array, B: Array) -> Array:
@@ -245,41 +258,3 @@ def _product(A: Array, B: Array) -> Array:
     if A.flags.c_contiguous:
         return np.asarray(dgemm(1.0, B.T, A.T).T)
     return np.asarray(dgemm(1.0, B.T, A, trans_b=True).T)
-
-
-def _derivatives(
-    family: Family,
-    features: Array,
-    labels: Labels,
-    counts: Array,
-    precisions: Array,
-    V: Array,
-    outputs: Array,
-) -> tuple[Array, Array]:
-    """Gradient and Cholesky factor of the Hessian of the cost, output by output."""
-    gradient, curvature = _gradient(family, features, labels, counts, precisions, V, outputs)
-    r, C = V.shape
-    # Column-major, of which the factorisation reads the lower triangle.
-    if C == 1:
-        # Rounding may leave a vanishing curvature just below zero.
-        scaled = np.sqrt(counts * np.maximum(curvature[:, 0, 0], 0))[:, None] * features
-        hessian = dsyrk(1.0, scaled.T, lower=True)
-    else:
-        hessian = np.zeros((C * r, C * r), order="F")
-        weights = counts[:, None, None] * curvature
-        n_rows = max(1, _BLOCK // max(1, C * r))
-        for start in range(0, len(features), n_rows):
-            F, w = features[start : start + n_rows], weights[start : start + n_rows]
-            for a in range(C):  # blocks (a, b) for all b <= a in one product
-                scaled = (w[:, a, : a + 1, None] * F[:, None, :]).reshape(len(F), -1)
-                rows = slice(a * r, (a + 1) * r)
-                hessian[rows, : (a + 1) * r] += _product(F.T, scaled)
-    hessian[np.diag_indices(C * r)] += np.tile(precisions, C)
-    # The upper triangle is zero already, so there is nothing to clean.
-    factor, failed = dpotrf(hessian, lower=True, clean=False, overwrite_a=True)
-    if failed:
-        raise InputError(
-            f"the prior (smallest precision {precisions.min():.2g}) is lost in the rounding of the "
-            "curvature: rescale the features or choose a larger prior precision."
-        )
-    return gradient, factor
