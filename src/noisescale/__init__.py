@@ -23,6 +23,15 @@ if TYPE_CHECKING:
         permutation_degeneracy,
         posterior_predict,
     )
+    from noisescale.sweep import (
+        Peak,
+        RunConfig,
+        RunStore,
+        find_peak,
+        load_plan,
+        make_plan,
+        run_sweep,
+    )
     from noisescale.training import (
         DenseNetwork,
         Evaluation,
@@ -47,6 +56,14 @@ _HOME = {
     "permutation_degeneracy": "evidence",
     "gaussian": "evidence",
     "Likelihood": "evidence",
+    # Many runs, nothing lost.
+    "run_sweep": "sweep",
+    "make_plan": "sweep",
+    "load_plan": "sweep",
+    "RunConfig": "sweep",
+    "RunStore": "sweep",
+    "find_peak": "sweep",
+    "Peak": "sweep",
     # Train as the paper does.
     "train": "training",
     "TrainResult": "training",
@@ -57,7 +74,7 @@ _HOME = {
     "softmax_regression": "training",
     "logistic_regression": "training",
 }
-_SUBPACKAGES = ("data", "evidence", "paper", "sklearn", "training")
+_SUBPACKAGES = ("data", "evidence", "paper", "sklearn", "sweep", "training")
 
 __all__ = [
     "Comparison",
@@ -67,17 +84,24 @@ __all__ = [
     "InputError",
     "Likelihood",
     "NotAMinimumWarning",
+    "Peak",
     "Progress",
+    "RunConfig",
+    "RunStore",
     "TrainResult",
     "__version__",
     "compare",
+    "find_peak",
     "gaussian",
+    "load_plan",
     "log_evidence",
     "log_evidence_from_operator",
     "logistic_regression",
+    "make_plan",
     "paper_network",
     "permutation_degeneracy",
     "posterior_predict",
+    "run_sweep",
     "softmax_regression",
     "train",
 ]

@@ -3,8 +3,6 @@
 import json as jsonlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,11 +14,18 @@ from rich.table import Table
 
 from noisescale._version import __version__
 from noisescale.errors import InputError
+from noisescale.progress import show_progress
 
 # Only main() asks whether --debug was given, so that it also covers errors before a command runs.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Workers = Annotated[
+    int | None, typer.Option(metavar="K", help="Local processes. Default: as many as cores.")
+]
+Cluster = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
+]
 
 app = typer.Typer(
     name="noisescale",
@@ -75,6 +80,8 @@ def paper(
         int | None, typer.Option(help="Seeds for each experiment. Default: 1, 2 or 5 by scale.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("paper-report"),
+    workers: Workers = None,
+    cluster: Cluster = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -83,13 +90,15 @@ def paper(
     from noisescale.paper import run_paper
     from noisescale.paper.claims import counts
 
-    with _progress(silent=quiet or json) as report:
+    with show_progress(silent=quiet or json) as progress:
         done = run_paper(
             out,
             scale=scale.value,
             only=None if only is None else only.split(","),
             seeds=seeds,
-            report=report,
+            workers=workers,
+            executor=cluster,
+            progress=progress,
         )
     verdicts = counts(done.claims["claims"])
     if json:
@@ -99,6 +108,97 @@ def paper(
         summary = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
         print(f"{sum(verdicts.values())} claims: {summary} ({scale.value} scale).")
     print(f"Report: {done.index.resolve()}")
+
+
+@app.command(epilog="Example: noisescale sweep plan.toml --out my-runs --workers 4")
+def sweep(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="What to run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the store. Default: the plan's name and '-runs'."),
+    ] = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
+    retries: Annotated[int, typer.Option(help="New attempts at a run that failed.")] = 2,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run again what the store holds as failed.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run the runs of a plan that its store lacks."""
+    from noisescale.sweep import load_plan, run_sweep
+    from noisescale.sweep.listing import make_folder, table
+
+    runs = load_plan(plan)
+    folder = make_folder(Path(f"{plan.stem}-runs") if out is None else out)
+    with show_progress(silent=quiet or json) as progress:
+        frame = run_sweep(
+            runs,
+            folder,
+            cluster,
+            workers=workers,
+            retries=retries,
+            retry_failed=retry_failed,
+            progress=progress,
+        )
+    counts = {str(status): int(n) for status, n in frame["status"].value_counts().items()}
+    if json:
+        print(jsonlib.dumps({"store": str((folder / "runs.sqlite").resolve()), "runs": counts}))
+        return
+    if not quiet:
+        Console().print(table(frame.sort_values("test_accuracy", ascending=False).head(10)))
+        told = ", ".join(f"{n} {status}" for status, n in counts.items())
+        print(f"{len(frame)} runs: {told}. All of them: noisescale runs {folder}")
+
+
+@app.command(epilog="Example: noisescale runs my-runs --where 'batch_size<=30' --export small.csv")
+def runs(
+    store: Annotated[Path, typer.Argument(metavar="DIR", help="A store, or its folder.")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEST", help="Only runs with, say, 'batch_size<=30'. Repeatable."),
+    ] = None,
+    sort: Annotated[str, typer.Option(metavar="COLUMN", help="Order by this column.")] = "finished",
+    limit: Annotated[int, typer.Option(help="Show so many rows at the most.")] = 50,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write all columns to a .csv or .parquet file."),
+    ] = None,
+    curves: Annotated[
+        bool, typer.Option("--curves", help="Export a row an evaluation, not a row a run.")
+    ] = False,
+    salvage: Annotated[
+        Path | None,
+        typer.Option(metavar="NEW", help="Copy what a damaged store still holds to a new one."),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """List, filter and export the runs of a store; it may be in use."""
+    from noisescale.sweep.listing import choose, export_frame, table
+    from noisescale.sweep.store import RunStore, copy_readable
+
+    if salvage is not None:
+        count = copy_readable(store, salvage)
+        print(jsonlib.dumps({"salvaged": count}) if json else f"{count} runs saved in {salvage}")
+        return
+    with RunStore(store) as opened:
+        frame = choose(opened.frame(), where or [], sort)
+        if export is not None:
+            export_frame(opened.curves(frame["key"]) if curves else frame, export)
+    if export is not None:
+        if not quiet and not json:
+            print(f"{len(frame)} runs in {export}")
+        return
+    if json:
+        print(frame.to_json(orient="records"))
+        return
+    Console().print(table(frame.tail(limit)))
+    if not quiet:
+        print(f"{len(frame)} runs" + (f", the last {limit} shown" if len(frame) > limit else ""))
 
 
 @data_app.callback(
@@ -142,8 +242,8 @@ def fetch(
 
     json, quiet = json or context.obj["json"], quiet or context.obj["quiet"]
 
-    with _progress(silent=quiet or json) as report:
-        got = fetch_data(name, report)
+    with show_progress(silent=quiet or json) as progress:
+        got = fetch_data(name, progress.line)
     if json:
         print(
             jsonlib.dumps({"name": got.name, "source": got.source, "fingerprint": got.fingerprint})
@@ -151,17 +251,6 @@ def fetch(
     elif not quiet:
         print(f"{got!r}")
         print(f"Kept in {cache_folder()}")
-
-
-@contextmanager
-def _progress(*, silent: bool) -> Iterator[Callable[[str], None]]:
-    """A function that shows a line: as a spinner on a terminal, line by line elsewhere."""
-    console = Console(stderr=True, quiet=silent)
-    if console.is_terminal and not silent:
-        with console.status("starting") as spinner:
-            yield lambda line: spinner.update(escape(line))
-    else:
-        yield lambda line: console.print(line, markup=False, highlight=False)
 
 
 def _fail(message: str, code: int) -> NoReturn:

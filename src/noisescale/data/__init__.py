@@ -8,7 +8,8 @@ nothing can be reached, MNIST falls back to a part that is shipped inside noises
 import hashlib
 import lzma
 import warnings
-from importlib import resources
+from collections.abc import Callable
+from importlib import import_module, resources
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ __all__ = [
     "balanced_binary",
     "cache_folder",
     "fetch",
+    "load_dataset",
     "load_digits",
     "load_fashion_mnist",
     "load_mnist",
@@ -81,6 +83,29 @@ def load_digits() -> Dataset:
         x[n_test:], y[n_test:], x[:n_test], y[:n_test],
         name="digits", source="scikit-learn", complete=True,
     )  # fmt: skip
+
+
+def load_dataset(name: str) -> Dataset:
+    """The data set called ``name``, or what ``module:function`` returns; never a substitute.
+
+    The function takes nothing and returns a :class:`Dataset`, or four arrays in its order.
+    """
+    if name in _LOADERS:
+        return _LOADERS[name]()
+    if ":" not in name:
+        raise InputError(
+            f"there is no data set {name!r}: use {', '.join(_LOADERS)}, or module:function."
+        )
+    module, _, function = name.partition(":")
+    try:
+        made = getattr(import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"the data set {name!r} cannot be imported: {error}.") from error
+    if not isinstance(made, Dataset):
+        made = Dataset.build(
+            *(np.asarray(array) for array in made), name=name, source=name, complete=True
+        )
+    return made
 
 
 def balanced_binary(
@@ -172,3 +197,11 @@ def _scaled(arrays: list[NDArray[np.uint8]], *, name: str, source: str, complete
 
 def _pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+
+
+_LOADERS: dict[str, Callable[[], Dataset]] = {
+    "mnist": lambda: _load(MNIST),
+    "mnist-embedded": _embedded_mnist,
+    "fashion-mnist": load_fashion_mnist,
+    "digits": load_digits,
+}

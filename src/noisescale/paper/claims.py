@@ -72,6 +72,29 @@ def judge(
     return Judgement(claim_id, verdict, measured, uncertainty, convention, primary)
 
 
+def conclude(
+    claim_id: str,
+    parts: Iterable[bool | None],
+    *,
+    decidable: bool,
+    measured: Any,
+    uncertainty: Any = None,
+    convention: str = "default",
+    primary: bool = True,
+) -> Judgement:
+    """A verdict from the parts of a criterion, each True, False (its negation holds), or neither.
+
+    One part that is False settles it; all must be True to reproduce the claim.
+    """
+    found = list(parts)
+    verdict = Verdict.UNDECIDED
+    if decidable and found and all(part is True for part in found):
+        verdict = Verdict.REPRODUCED
+    elif decidable and any(part is False for part in found):
+        verdict = Verdict.NOT_REPRODUCED
+    return Judgement(claim_id, verdict, measured, uncertainty, convention, primary)
+
+
 @cache
 def all_claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the paper."""

@@ -10,14 +10,13 @@ from noisescale.paper.logistic import (
     PREPROCESSINGS,
     Curves,
     Measured,
-    draw_band,
     judge_under,
     mean_and_error,
     measure_curves,
     n_test,
 )
 from noisescale.paper.section import Context, Outcome, Picture, Section
-from noisescale.paper.style import house_style, to_svg
+from noisescale.paper.style import draw_band, house_style, to_svg
 
 
 def measure(context: Context) -> Outcome:

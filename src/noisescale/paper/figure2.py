@@ -16,13 +16,12 @@ from noisescale.paper.logistic import (
     Array,
     Curves,
     Measured,
-    draw_band,
     judge_under,
     mean_and_error,
     measure_curves,
 )
 from noisescale.paper.section import Context, Outcome, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, to_svg
+from noisescale.paper.style import COLOURS, draw_band, house_style, to_svg
 
 _LN2 = math.log(2)
 

@@ -11,14 +11,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
 from noisescale.evidence.linear import check_pair, lambda_path, linear_problem
 from noisescale.paper.claims import Judgement, judge
 from noisescale.paper.section import Context
-from noisescale.paper.style import COLOURS
 from noisescale.seeds import random_stream
 
 Array = NDArray[np.float64]
@@ -92,7 +90,7 @@ def _measure(context: Context) -> Measured:
             0, 1, n_train=_N_TRAIN, n_test=n_test(context), seed=seed, data=context.data
         )
         for preprocessing, labels in rows:
-            context.report(f"figures 1 and 2: {preprocessing}, {labels} labels, seed {seed}")
+            context.progress.line(f"figures 1 and 2: {preprocessing}, {labels} labels, seed {seed}")
             rows[preprocessing, labels].append(_one_path(data, preprocessing, labels, seed, grid))
     return {key: Curves(grid, *np.stack(paths).transpose(2, 0, 1)) for key, paths in rows.items()}
 
@@ -127,16 +125,6 @@ def whiten(x: Array, *others: Array) -> tuple[Array, ...]:
     kept = s > 1e-10 * s[0]
     to_unit = vt[kept].T / s[kept] * np.sqrt(len(x) - 1)
     return tuple((images - mean) @ to_unit for images in (x, *others))
-
-
-def draw_band(
-    axes: Axes, x: Array, values: Array, label: str, colour: int, linestyle: str = "-"
-) -> None:
-    """The mean over seeds as a line, and a band from the lowest to the highest seed."""
-    axes.plot(x, values.mean(axis=0), color=COLOURS[colour], label=label, linestyle=linestyle)
-    axes.fill_between(
-        x, values.min(axis=0), values.max(axis=0), color=COLOURS[colour], alpha=0.2, linewidth=0
-    )
 
 
 def mean_and_error(values: Array) -> tuple[float, float | None]:

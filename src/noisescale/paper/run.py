@@ -2,22 +2,28 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from noisescale._version import __version__
 from noisescale.checks import check_choice, check_whole
-from noisescale.data import Dataset, load_mnist
+from noisescale.data import load_mnist
 from noisescale.errors import InputError
-from noisescale.paper import figure1, figure2, units
+from noisescale.paper import figure1, figure2, figure3, figure4, figure8, units
 from noisescale.paper.claims import all_claims, counts, entries
 from noisescale.paper.report import render
 from noisescale.paper.section import SCALES, Context, Outcome, ScaleName, Section
+from noisescale.progress import Progress
+from noisescale.sweep import RunStore
+from noisescale.sweep.engines import Engine, open_engine
 
 SECTIONS: dict[str, Section] = {
-    section.id: section for section in (units.SECTION, figure1.SECTION, figure2.SECTION)
+    module.SECTION.id: module.SECTION
+    for module in (units, figure1, figure2, figure3, figure4, figure8)
 }
 CLAIMS_SCHEMA = 1
 _SEEDS = {"smoke": 1, "quick": 2, "full": 5}
@@ -37,18 +43,36 @@ def run_paper(
     scale: ScaleName = "quick",
     only: Iterable[str] | None = None,
     seeds: int | None = None,
-    data: Dataset | None = None,
-    report: Callable[[str], None] = lambda line: None,
+    workers: int | None = None,
+    executor: Any = None,
+    progress: Progress | None = None,
 ) -> PaperReport:
-    """Measure the sections asked for and write the report into the folder ``out``."""
+    """Measure the sections asked for and write the report into the folder ``out``.
+
+    Runs are kept in ``out/runs.sqlite``: an interrupted report goes on from there. ``workers`` and
+    ``executor`` are those of :func:`noisescale.run_sweep`.
+    """
     check_choice("scale", scale, SCALES)
     sections = _choose(only)
     n_seeds = check_whole("seeds", _SEEDS[scale] if seeds is None else seeds, at_least=1)
     _prepare(out)
+    progress = progress or Progress()
     began = time.perf_counter()
-    report("loading MNIST")
-    context = Context(load_mnist() if data is None else data, scale, n_seeds, report)
-    outcomes = [(section, section.measure(context)) for section in sections]
+    with ExitStack() as closing:
+        store = closing.enter_context(RunStore(out, write=True))
+
+        @cache
+        def engine() -> Engine:  # started by the first section that lacks a run
+            started = open_engine(executor, workers=workers)
+            closing.callback(started.stop)
+            return started
+
+        progress.line("loading MNIST")
+        context = Context(load_mnist(), scale, n_seeds, store, engine, progress)
+        outcomes = []
+        for section in sections:
+            progress.line(section.title)
+            outcomes.append((section, section.measure(context)))
     claims = {
         "schema": CLAIMS_SCHEMA,
         "version": __version__,

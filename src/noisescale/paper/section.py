@@ -1,11 +1,15 @@
 """What a section of the report is given, and what it gives back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
 from noisescale.data import Dataset
 from noisescale.paper.claims import Judgement
+from noisescale.paper.runs import Runs
+from noisescale.progress import Progress
+from noisescale.sweep import RunConfig, RunStore, run_sweep
+from noisescale.sweep.engines import Engine
 
 T = TypeVar("T")
 ScaleName = Literal["smoke", "quick", "full"]
@@ -14,13 +18,34 @@ SCALES: tuple[ScaleName, ...] = ("smoke", "quick", "full")
 
 @dataclass(frozen=True)
 class Context:
-    """The circumstances of a report: data, scale, seeds, and whom to tell of progress."""
+    """The circumstances of a report: data, scale, seeds, where runs are made and kept."""
 
     data: Dataset
     scale: ScaleName
     seeds: int
-    report: Callable[[str], None]
+    store: RunStore
+    engine: Callable[[], Engine]  # started by the first section that lacks a run
+    progress: Progress = field(default_factory=Progress)
     _known: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def decidable(self) -> bool:
+        """Whether a run of this size can decide claims at all: full scale, data and seeds."""
+        return self.scale == "full" and self.seeds >= 3 and self.data.complete
+
+    def runs(self, plan: Sequence[RunConfig]) -> Runs:
+        """The runs of ``plan``: from the store, and made where it lacks them."""
+        keys = [run.key for run in plan]
+        stored = self.store.statuses(keys)
+        missing = [run for run in plan if stored.get(run.key, "failed") == "failed"]
+        if missing:
+            run_sweep(missing, self.store, self.engine(), retry_failed=True, progress=self.progress)
+        frame = self.store.frame(keys)
+        failed = frame[frame["status"] == "failed"]
+        if len(failed):  # a figure with holes would be taken for a whole one
+            reason = failed["error"].iloc[0].strip().splitlines()[-1]
+            raise RuntimeError(f"{len(failed)} of {len(frame)} runs failed, the first: {reason}")
+        return Runs(frame, self.store.curves(keys))
 
     def once(self, name: str, measure: Callable[[], T]) -> T:
         """``measure()``, computed by the first of the sections that share it."""

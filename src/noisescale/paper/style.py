@@ -6,7 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -36,3 +39,18 @@ def to_svg(figure: Figure) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
     return buffer.getvalue()
+
+
+def draw_band(
+    axes: Axes,
+    x: NDArray[np.float64],
+    values: NDArray[np.float64],
+    label: str,
+    colour: int,
+    linestyle: str = "-",
+) -> None:
+    """The mean over seeds as a line, and a band from the lowest to the highest seed."""
+    axes.plot(x, values.mean(axis=0), color=COLOURS[colour], label=label, linestyle=linestyle)
+    axes.fill_between(
+        x, values.min(axis=0), values.max(axis=0), color=COLOURS[colour], alpha=0.2, linewidth=0
+    )

@@ -7,16 +7,12 @@ cross-entropy and with the cost also averaged over the 10 classes, a tenth of th
 
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN, plain_plan, size_of
+from noisescale.paper.runs import Runs, estimate
 from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, to_svg
-from noisescale.training import TrainResult, paper_network, train
-
-_STEPS = {"smoke": 300, "quick": 5_000, "full": 10_000}
-_N_TRAIN = 1_000
+from noisescale.paper.style import draw_band, house_style, to_svg
 
 
 @dataclass(frozen=True)
@@ -35,19 +31,19 @@ _CASES = (
 
 def measure(context: Context) -> Outcome:
     """Train the paper's network in both units and compare."""
-    runs: dict[str, list[TrainResult]] = {case.label: [] for case in _CASES}
-    for case in _CASES:
-        for seed in range(context.seeds):
-            context.report(f"units: {case.label}, seed {seed}")
-            runs[case.label].append(_run(context, case, seed))
-    steps = _STEPS[context.scale]
-    measurements = tuple(
-        Measurement(
-            what=f"test accuracy, {case.label}",
-            value=_describe(runs[case.label], context.data.n_classes),
-            how=f"{context.seeds} seeds, {steps:,} updates, epsilon = 1, m = 0.9, N = {_N_TRAIN:,}",
-        )
+    plans = [plain_plan(context, [case.batch_size], case.cost_convention) for case in _CASES]
+    together = context.runs([run for plan in plans for run in plan])
+    runs = {
+        case.label: together.where(cost_convention=case.cost_convention, batch_size=case.batch_size)
         for case in _CASES
+    }
+    how = (
+        f"{context.seeds} seeds, {size_of(context).steps:,} updates, ε = {LEARNING_RATE:g}, "
+        f"m = {MOMENTUM:g}, N = {N_TRAIN:,}"
+    )
+    measurements = tuple(
+        Measurement(f"test accuracy, {label}", _describe(these), how)
+        for label, these in runs.items()
     )
     return Outcome(
         statement=(
@@ -60,61 +56,26 @@ def measure(context: Context) -> Outcome:
             "the number of classes, which is exactly a change of unit by a factor of ten. "
             "Cross-entropies are always reported undivided, in nats per example."
         ),
-        pictures=(_draw(runs, steps),),
+        pictures=(_draw(runs),),
         measurements=measurements,
     )
 
 
-def _run(context: Context, case: _Case, seed: int) -> TrainResult:
-    data = context.data.subset(n_train=_N_TRAIN, seed=seed)
-    model = paper_network()
-    return train(
-        model,
-        model.init(seed),
-        (data.x_train, data.y_train),
-        learning_rate=1.0,
-        momentum=0.9,
-        batch_size=case.batch_size,
-        steps=_STEPS[context.scale],
-        cost_convention=case.cost_convention,
-        test_data=(data.x_test, data.y_test),
-        n_evaluations=12,
-        seed=seed,
-    )
-
-
-def _final_accuracies(results: list[TrainResult], n_classes: int) -> NDArray[np.float64]:
-    """Final test accuracies; a diverged run has learnt nothing, so it counts as chance."""
-    return np.array([r.final.test_accuracy if r.final else 1 / n_classes for r in results])
-
-
-def _describe(results: list[TrainResult], n_classes: int) -> str:
-    accuracies = _final_accuracies(results, n_classes)
-    text = f"{accuracies.mean():.3f}"
-    if len(accuracies) > 1:
-        text += f" ± {accuracies.std(ddof=1) / len(accuracies) ** 0.5:.3f} (standard error)"
-    if diverged := sum(result.final is None for result in results):
+def _describe(runs: Runs) -> str:
+    text = str(estimate(runs.final("test_accuracy")))
+    if diverged := int((runs.frame["status"] == "diverged").sum()):
         text += f", {diverged} diverged and counted as chance"
     return text
 
 
-def _draw(runs: dict[str, list[TrainResult]], steps: int) -> Picture:
+def _draw(runs: dict[str, Runs]) -> Picture:
     with house_style():
         figure = Figure(figsize=(7.5, 4.2))
         axes = figure.add_subplot()
-        for colour, (label, results) in zip(COLOURS, runs.items(), strict=False):
-            # Diverged runs have shorter histories: draw what all seeds have.
-            shared = min(len(result.history) for result in results)
-            at = [row.step for row in results[0].history[:shared]]
-            curves = np.array(
-                [[row.test_accuracy for row in result.history[:shared]] for result in results]
-            )
-            axes.plot(at, curves.mean(axis=0), color=colour, label=label)
-            axes.fill_between(
-                at, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.2, linewidth=0
-            )
+        for colour, (label, these) in enumerate(runs.items()):
+            draw_band(axes, *these.curve("test_accuracy"), label, colour)
         axes.set_xscale("symlog", linthresh=1)
-        axes.set(xlabel="gradient updates", ylabel="test accuracy", ylim=(0, 1), xlim=(0, steps))
+        axes.set(xlabel="gradient updates", ylabel="test accuracy", ylim=(0, 1), xlim=(0, None))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
         svg = to_svg(figure)
     return Picture(
@@ -122,10 +83,10 @@ def _draw(runs: dict[str, list[TrainResult]], steps: int) -> Picture:
         svg=svg,
         caption="Test accuracy during training at the paper's learning rate, in two units. "
         "Lines are means over seeds, bands reach from the lowest to the highest.",
-        alt="Line chart of test accuracy against gradient updates for three runs: "
+        alt="Line chart of test accuracy against gradient updates for three settings: "
         + "; ".join(
-            f"{label} ends near {results[0].history[-1].test_accuracy:.2f}"
-            for label, results in runs.items()
+            f"{label} ends near {these.final('test_accuracy').mean():.2f}"
+            for label, these in runs.items()
         )
         + ".",
     )

@@ -1,0 +1,139 @@
+"""Figure 4: test accuracy against the batch size, during training and at its end."""
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN, plain_plan, size_of
+from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.runs import Runs, estimate, short
+from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.style import COLOURS, house_style, to_svg
+from noisescale.sweep.peak import Peak, find_peak
+
+_CONVENTION = "cost divided by the number of classes"
+
+
+def measure(context: Context) -> Outcome:
+    """Train at every batch size; judge C16 and C17; find the best size."""
+    runs = context.runs(plain_plan(context))
+    peak = find_peak(runs.frame)
+    size = size_of(context)
+    fitted = peak.undetermined
+    if fitted is None:
+        interval = "" if peak.low is None else f", 95 % interval {peak.low:.1f} to {peak.high:.1f}"
+        fitted = f"{peak.fitted:.1f}{interval}"
+    how = f"{context.seeds} seeds, ε = {LEARNING_RATE:g}, m = {MOMENTUM:g}, N = {N_TRAIN:,}, "
+    how += f"{size.steps:,} updates"
+    diverged = int((runs.frame["status"] == "diverged").sum())
+    return Outcome(
+        statement=(
+            f"The same training at batch sizes from {size.batch_sizes[0]} to "
+            f"{size.batch_sizes[-1]:,}. The paper finds an optimum inside: very small batches are "
+            "so noisy that the model cannot train, and beyond the optimum test accuracy falls "
+            "again although the noise does."
+        ),
+        pictures=(_draw(runs, peak),),
+        measurements=(
+            Measurement(
+                "best batch size observed",
+                f"{peak.best} (sampled neighbours {peak.best_low} and {peak.best_high})",
+                f"highest mean test accuracy, {how}",
+            ),
+            Measurement(
+                "top of a cubic in log B", fitted, f"bootstrap over seeds, {how}"
+            ),
+            Measurement(
+                "test accuracy at the best size",
+                f"{peak.accuracy:.4f} ± {peak.accuracy_error:.4f}",
+                f"standard error over seeds, {how}",
+            ),
+        ),
+        judgements=_judge(context, runs, peak),
+        remarks=(
+            f"{diverged} of {len(runs.frame)} runs diverged; they count as guessing at random.",
+        ),
+    )  # fmt: skip
+
+
+def _judge(context: Context, runs: Runs, peak: Peak) -> tuple[Judgement, ...]:
+    mean = dict(zip(peak.batch_sizes, peak.mean, strict=True))
+    failing = [B for B, accuracy in mean.items() if accuracy < 0.5 * peak.accuracy]
+    trainable = [B for B in peak.batch_sizes if B not in failing]
+    largest_failing = max(failing, default=0)
+    best = runs.final("test_accuracy", batch_size=peak.best)
+    ends = {B: estimate(best - runs.final("test_accuracy", batch_size=B))
+            for B in (trainable[0], peak.batch_sizes[-1])}  # fmt: skip
+    at_an_end = peak.best in ends
+    return (
+        conclude(
+            "C16",
+            [5 <= largest_failing <= 15],
+            decidable=context.decidable,
+            measured={"largest B below half of the peak": largest_failing},
+            uncertainty={"smallest B above": trainable[0]},
+            convention=_CONVENTION,
+        ),
+        conclude(
+            "C17",
+            [False] if at_an_end else [gap.above(0, by=3) for gap in ends.values()],
+            decidable=context.decidable,
+            measured={
+                "best B": peak.best,
+                "accuracy there": short(peak.accuracy),
+                **{f"above B = {B} by": short(gap.mean) for B, gap in ends.items()},
+            },
+            uncertainty={f"above B = {B} by": short(gap.error) for B, gap in ends.items()},
+            convention=_CONVENTION,
+        ),
+    )
+
+
+def _draw(runs: Runs, peak: Peak) -> Picture:
+    with house_style():
+        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        panels = figure.subplots(1, 2)
+        _draw_curves(panels[0], runs, peak)
+        _draw_ends(panels[1], runs, peak)
+        svg = to_svg(figure)
+    return Picture(
+        name="figure4",
+        svg=svg,
+        caption="(a) Test accuracy during training, mean over seeds, at every second batch size "
+        "and the best. (b) Test accuracy after the last update; error bars are standard errors "
+        "over seeds. Open circles: some runs diverged and count as guessing at random.",
+        alt="Two charts: test accuracy against gradient updates for several batch sizes, and test "
+        f"accuracy after the last update against the batch size, highest at B = {peak.best} with "
+        f"{peak.accuracy:.3f}, {peak.mean[0]:.3f} at the smallest and {peak.mean[-1]:.3f} at the "
+        "largest size.",
+    )
+
+
+def _draw_curves(axes: Axes, runs: Runs, peak: Peak) -> None:
+    colours = mpl.colormaps["viridis"]
+    sizes = sorted({*peak.batch_sizes[::2], peak.batch_sizes[-1], peak.best})
+    for place, B in zip(np.linspace(0, 0.95, len(sizes)), sizes, strict=True):
+        steps, curves = runs.curve("test_accuracy", batch_size=B)
+        axes.plot(steps[1:], curves.mean(axis=0)[1:], color=colours(place), label=f"{B}")
+    axes.set(xscale="log", xlabel="gradient updates", ylabel="test accuracy", ylim=(0, 1))
+    axes.set(title="(a)")
+    axes.legend(title="B", fontsize=8, ncols=2, loc="upper left")
+
+
+def _draw_ends(axes: Axes, runs: Runs, peak: Peak) -> None:
+    unstable = set(runs.frame.loc[runs.frame["status"] == "diverged", "batch_size"])
+    x, y = np.array(peak.batch_sizes), np.array(peak.mean)
+    axes.errorbar(x, y, yerr=np.nan_to_num(np.array(peak.error)), color=COLOURS[0], marker="o",
+                  markersize=4, linewidth=1)  # fmt: skip
+    hollow = np.isin(x, list(unstable))
+    axes.plot(x[hollow], y[hollow], "o", markersize=5, color=COLOURS[0], markerfacecolor="white")
+    axes.axvline(peak.best, color="grey", linewidth=0.8, linestyle=":")
+    if peak.fitted is not None and peak.low is not None and peak.high is not None:
+        axes.axvspan(peak.low, peak.high, color=COLOURS[1], alpha=0.2, linewidth=0)
+        axes.axvline(peak.fitted, color=COLOURS[1], linewidth=1, label="fitted peak, 95 % interval")
+        axes.legend(loc="lower right")
+    axes.set(xscale="log", xlabel="batch size B", ylabel="test accuracy", title="(b)")
+
+
+SECTION = Section(id="4", title="Figure 4: an optimum batch size", measure=measure)

@@ -1,0 +1,101 @@
+"""Stored runs as arrays over seeds, and what is compared between them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a plan: a row a run, and a row an evaluation."""
+
+    frame: pd.DataFrame
+    curves: pd.DataFrame
+
+    def where(self, **fields: Any) -> "Runs":
+        """The runs whose configuration has these values."""
+        chosen = np.ones(len(self.frame), bool)
+        for name, value in fields.items():
+            chosen &= (self.frame[name] == value).to_numpy(bool)
+        frame = self.frame[chosen].sort_values("seed")
+        return Runs(frame, self.curves[self.curves["key"].isin(frame["key"])])
+
+    def final(self, metric: str, **fields: Any) -> Array:
+        """The metric after the last step, by seed. A run that diverged has learnt nothing."""
+        return np.array(
+            [self._final(row, metric) for _, row in self.where(**fields).frame.iterrows()]
+        )
+
+    def curve(self, metric: str, **fields: Any) -> tuple[Array, Array]:
+        """The steps, and the metric at each: a row a seed; after divergence it is chance."""
+        runs = self.where(**fields)
+        table = runs.curves.pivot(index="key", columns="step", values=metric)
+        rows = []
+        for _, run in runs.frame.iterrows():
+            row = (
+                table.loc[run["key"]].to_numpy(float)
+                if run["key"] in table.index
+                else np.full(table.shape[1], math.nan)
+            )
+            rows.append(np.where(np.isnan(row), _chance(run, metric), row))
+        return table.columns.to_numpy(float), np.array(rows)
+
+    @staticmethod
+    def _final(row: "pd.Series[Any]", metric: str) -> float:
+        return float(row[metric]) if row["status"] == "done" else _chance(row, metric)
+
+
+def _chance(row: "pd.Series[Any]", metric: str) -> float:
+    """What guessing at random scores."""
+    n_classes = 10 if pd.isna(row["n_classes"]) else int(row["n_classes"])
+    return 1 / n_classes if metric.endswith("accuracy") else math.log(n_classes)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its standard error (NaN from a single seed)."""
+
+    mean: float
+    error: float
+    n: int
+
+    def above(self, threshold: float, *, by: float) -> bool | None:
+        """Whether it is above the threshold by so many errors; False if below by as many."""
+        distance = self.mean - threshold
+        if self.n > 1 and abs(distance) > by * self.error:
+            return distance > 0
+        return None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mean:.4g}" if math.isnan(self.error) else f"{self.mean:.4g} ± {self.error:.2g}"
+        )
+
+
+def estimate(values: Array) -> Estimate:
+    """Mean and standard error of values by seed, such as differences paired by seed."""
+    n = len(values)
+    error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    return Estimate(float(np.mean(values)), error, n)
+
+
+def updates_to(steps: Array, curve: Array, share: float = 0.95) -> float:
+    """Updates until the curve reaches ``share`` of its last value, interpolated in log steps."""
+    target = share * curve[-1]
+    k = int(np.argmax(curve >= target))
+    if k == 0 or steps[k - 1] < 1:
+        return float(max(steps[k], 1))
+    low, high = np.log(steps[k - 1 : k + 1])
+    part = (target - curve[k - 1]) / (curve[k] - curve[k - 1])
+    return float(np.exp(low + part * (high - low)))
+
+
+def short(value: float) -> float:
+    """Four digits, for ``claims.json``."""
+    return float(f"{value:.4g}")

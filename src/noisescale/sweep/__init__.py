@@ -1,0 +1,16 @@
+"""Many runs, nothing lost: plans, a store, and engines that execute one into the other."""
+
+from noisescale.sweep.execute import run_sweep
+from noisescale.sweep.peak import Peak, find_peak
+from noisescale.sweep.plan import RunConfig, load_plan, make_plan
+from noisescale.sweep.store import RunStore
+
+__all__ = [
+    "Peak",
+    "RunConfig",
+    "RunStore",
+    "find_peak",
+    "load_plan",
+    "make_plan",
+    "run_sweep",
+]

@@ -1,0 +1,224 @@
+"""Where runs are executed: local processes, any ``concurrent.futures.Executor``, or Dask.
+
+An engine submits tasks, tells how many may be in flight, and can be started again when it broke.
+What to do about failures is decided in ``execute.py``, the same for all engines.
+"""
+
+import os
+import warnings
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from typing import Any, Protocol
+
+from noisescale import isolated
+from noisescale._version import __version__
+from noisescale.checks import check_whole
+from noisescale.errors import InputError
+from noisescale.isolated import ONE_THREAD, WorkerDiedError
+
+_WORK = "noisescale.sweep.work:run_batch"
+_PATIENCE = 120  # seconds until a worker must have shown a sign of life
+
+
+class EngineError(RuntimeError):
+    """The workers cannot be used at all; what had finished is in the store."""
+
+
+class Engine(Protocol):
+    """What a sweep needs of the machinery that executes it."""
+
+    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+        """Have the runs executed; the future gives their records."""
+        ...
+
+    def capacity(self) -> int:
+        """How many tasks may be in flight."""
+        ...
+
+    def restart(self) -> None:
+        """Start again after a broken pool."""
+        ...
+
+    def stop(self) -> None:
+        """Give up what is in flight, within seconds, and free what the engine started."""
+        ...
+
+
+def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
+    """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address."""
+    if isinstance(executor, (LocalEngine, ExecutorEngine, DaskEngine)):
+        return executor
+    if workers is not None:
+        workers = check_whole("workers", workers, at_least=1)
+    if executor is None:
+        return LocalEngine(workers or cores())
+    if isinstance(executor, Executor):
+        return ExecutorEngine(executor, workers or cores())
+    if isinstance(executor, str) or hasattr(executor, "get_executor"):
+        return DaskEngine(executor)
+    raise InputError(
+        "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client or the "
+        f"address of a Dask scheduler, got {type(executor).__name__}."
+    )
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether ``error`` says that a worker went away, rather than that a run failed."""
+    if isinstance(error, (BrokenExecutor, WorkerDiedError, CancelledError)):
+        return True
+    # Dask's, known by name so that Dask need not be installed.
+    return type(error).__name__ in ("KilledWorker", "FutureCancelledError", "LostWorkerError")
+
+
+class LocalEngine:
+    """Worker processes on this machine, one thread each."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._pool = self._start()
+
+    def _start(self) -> Executor:
+        from loky import ProcessPoolExecutor as LokyPool
+
+        # loky takes loaded data for a leak and restarts the worker, compiled programs and all.
+        env = ONE_THREAD | {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
+        pool: Executor = LokyPool(self._workers, initializer=isolated.start_worker, env=env)
+        _greet(pool)
+        return pool
+
+    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+        """Have the runs executed by a worker process."""
+        return _submit(self._pool, configs)
+
+    def capacity(self) -> int:
+        """A task a worker."""
+        return self._workers
+
+    def restart(self) -> None:
+        """A new pool in place of the broken one."""
+        self.stop()
+        self._pool = self._start()
+
+    def stop(self) -> None:
+        """End the worker processes."""
+        self._pool.shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
+
+
+class ExecutorEngine:
+    """A pool that the caller owns. One that breaks is replaced by local processes."""
+
+    def __init__(self, executor: Executor, workers: int) -> None:
+        self._executor = executor
+        self._workers = workers
+        self._substitute: LocalEngine | None = None
+        _greet(executor)
+
+    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+        """Have the runs executed by the pool."""
+        if self._substitute is not None:
+            return self._substitute.submit(configs)
+        return _submit(self._executor, configs)
+
+    def capacity(self) -> int:
+        """A task a worker."""
+        return self._workers
+
+    def restart(self) -> None:
+        """Go on with processes of our own: how the caller's pool was made is not known."""
+        if self._substitute is not None:
+            return self._substitute.restart()
+        warnings.warn(
+            f"the {type(self._executor).__name__} broke because a worker died: the sweep goes on "
+            "with local processes.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        self._substitute = LocalEngine(self._workers)
+        return None
+
+    def stop(self) -> None:
+        """End what was started for the pool, not the pool itself."""
+        isolated.stop_children()
+        if self._substitute is not None:
+            self._substitute.stop()
+
+
+class DaskEngine:
+    """A Dask cluster. Workers return results; only the client writes them."""
+
+    def __init__(self, client: Any) -> None:
+        self._owns_client = isinstance(client, str)
+        self._client = _connect(client) if self._owns_client else client
+        self._executor: Executor = self._client.get_executor(retries=0)
+        if not self._client.nthreads():
+            self._wait_for_workers()
+        _greet(self._executor)
+
+    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+        """Have the runs executed by a worker of the cluster."""
+        if self._client.status != "running":
+            raise EngineError(
+                f"the Dask cluster is {self._client.status}: what had finished is stored, start "
+                "the sweep again to go on."
+            )
+        return _submit(self._executor, configs)
+
+    def capacity(self) -> int:
+        """Two tasks a thread, so that none waits for the network; workers may come and go."""
+        threads: dict[str, int] = self._client.nthreads()
+        return max(1, 2 * sum(threads.values()))
+
+    def restart(self) -> None:
+        """Nothing to do: the scheduler replaces dead workers itself."""
+
+    def stop(self) -> None:
+        """Forget what is in flight; the cluster stays up."""
+        self._executor.shutdown(wait=False)
+        if self._owns_client:
+            self._client.close()
+
+    def _wait_for_workers(self) -> None:
+        try:
+            self._client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            raise InputError(
+                f"the Dask cluster has no workers after {_PATIENCE} s: start some, `dask worker`."
+            ) from None
+
+
+def _connect(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError("a cluster needs Dask: install noisescale[dask].") from None
+    try:
+        return Client(address, timeout=5)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"there is no Dask scheduler at {address!r}: {reason}.") from None
+
+
+def _submit(pool: Executor, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+    return pool.submit(isolated.call, _WORK, configs, home=os.getpid())
+
+
+def _greet(pool: Executor) -> None:
+    """Make sure that a worker starts and runs this version, before any run is blamed for it."""
+    try:
+        version = pool.submit(isolated.ping).result(timeout=_PATIENCE)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the workers cannot import noisescale ({error}): install it where they run."
+        ) from None
+    except Exception as error:
+        raise EngineError(f"the workers do not start: {type(error).__name__}: {error}") from error
+    if version != __version__:
+        raise InputError(
+            f"the workers run noisescale {version}, this is {__version__}: install the same."
+        )

@@ -1,0 +1,258 @@
+"""Running what a store lacks, whatever fails on the way.
+
+The rules, the same on every engine: a run that raises is tried again, up to ``retries`` times; the
+runs in flight when a worker dies are tried again one by one, and a run that was there too often is
+tried with nothing beside it, so that only a run that kills its worker itself is blamed. What
+keeps failing is stored as ``failed`` with its traceback, and the sweep goes on.
+"""
+
+import socket
+import traceback
+from collections import Counter, deque
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from noisescale._version import __version__
+from noisescale.checks import check_whole
+from noisescale.progress import Progress, show_progress
+from noisescale.sweep.engines import Engine, is_death, open_engine
+from noisescale.sweep.plan import RESULT_FORMAT, RunConfig, check_plan
+from noisescale.sweep.store import RunStore
+
+Record = dict[str, Any]
+
+# Runs are batched into tasks of about this much work, a second or so on one core: long against
+# the cost of a task, short against what a kill may lose.
+_TASK_COST = 4e10
+
+
+def run_sweep(
+    plan: Iterable[RunConfig],
+    store: Path | str | RunStore,
+    executor: Any = None,
+    *,
+    workers: int | None = None,
+    retries: int = 2,
+    retry_failed: bool = False,
+    progress: bool | Progress = False,
+) -> pd.DataFrame:
+    """Run what ``store`` lacks of ``plan``; the plan's runs as a frame, ordered by key.
+
+    Args:
+        plan: run configurations, as :func:`make_plan` gives.
+        store: a file, or a folder that holds or will hold ``runs.sqlite``.
+        executor: None for local processes, any ``concurrent.futures.Executor``, a
+            ``dask.distributed.Client``, or the address of a Dask scheduler.
+        workers: how many local processes; as many as cores unless given.
+        retries: how often a run that failed is tried again before it is stored as failed.
+        retry_failed: try runs again that the store holds as failed.
+        progress: show bars on a terminal, or lines elsewhere.
+
+    Every run uses one thread, wherever it runs, so the results do not depend on the workers.
+    Interrupt it at any time: finished runs are in the store, and the same call goes on from there.
+    """
+    runs = check_plan(plan)
+    retries = check_whole("retries", retries, at_least=0)
+    if isinstance(progress, bool):
+        with show_progress(silent=not progress) as shown:
+            return _fill(runs, store, executor, workers, retries, retry_failed, shown)
+    return _fill(runs, store, executor, workers, retries, retry_failed, progress)
+
+
+def _fill(
+    runs: dict[str, RunConfig],
+    store: Path | str | RunStore,
+    executor: Any,
+    workers: int | None,
+    retries: int,
+    retry_failed: bool,
+    progress: Progress,
+) -> pd.DataFrame:
+    opened = store if isinstance(store, RunStore) else RunStore(store, write=True)
+    try:
+        final = {"done", "diverged"} if retry_failed else {"done", "diverged", "failed"}
+        stored = opened.statuses()
+        missing = [run for key, run in runs.items() if stored.get(key) not in final]
+        if missing:
+            with progress.sweep(missing, n_stored=len(runs) - len(missing)):
+                engine = open_engine(executor, workers=workers)
+                try:
+                    _Sweep(engine, opened, retries, final, progress).drive(missing)
+                finally:
+                    if engine is not executor:  # ours, not the caller's
+                        engine.stop()
+        return opened.frame(runs)
+    finally:
+        if opened is not store:
+            opened.close()
+
+
+class _Sweep:
+    """The runs of one sweep on their way through an engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: RunStore,
+        retries: int,
+        final: set[str],
+        progress: Progress,
+    ) -> None:
+        self._engine, self._store, self._progress = engine, store, progress
+        self._retries, self._final = retries, final
+        self._waiting: deque[list[RunConfig]] = deque()
+        self._alone: deque[RunConfig] = deque()  # to be tried with nothing beside them
+        self._flying: dict[Future[list[Record]], list[RunConfig]] = {}
+        self._failures: Counter[str] = Counter()
+        self._deaths: Counter[str] = Counter()
+        self._broken = False
+
+    def drive(self, runs: list[RunConfig]) -> None:
+        """Execute the runs and store their records."""
+        self._waiting.extend(_tasks(runs, self._engine.capacity()))
+        try:
+            while self._waiting or self._alone or self._flying:
+                self._launch()
+                done, _ = wait(self._flying, timeout=1.0, return_when=FIRST_COMPLETED)
+                landed = [(self._flying.pop(future), future) for future in done]
+                self._broken |= any(_broke(future) for future in done)
+                self._launch()  # before the results are written: no worker need wait for that
+                for task, future in landed:
+                    self._land(task, future)
+        except BaseException:
+            self._rescue()
+            raise
+
+    def _launch(self) -> None:
+        """Keep as much in flight as the engine takes."""
+        if self._broken:
+            if self._flying:  # all of it is lost; hear it before starting again
+                return
+            self._engine.restart()
+            self._broken = False
+        while len(self._flying) < self._engine.capacity():
+            if self._waiting:
+                task = self._waiting.popleft()
+            elif self._alone and not self._flying:
+                task = [self._alone.popleft()]
+            else:
+                return
+            task = self._still_missing(task)
+            if not task:
+                continue
+            try:
+                future = self._engine.submit([run.to_dict() for run in task])
+            except BrokenExecutor:
+                self._waiting.appendleft(task)
+                self._broken = True
+                return
+            self._flying[future] = task
+
+    def _still_missing(self, task: list[RunConfig]) -> list[RunConfig]:
+        """Without the runs that another process has stored in the meantime."""
+        stored = self._store.statuses(run.key for run in task)
+        left = []
+        for run in task:
+            if stored.get(run.key) in self._final and not self._failures[run.key]:
+                self._progress.finished(run, {"status": stored[run.key]})
+            else:
+                left.append(run)
+        return left
+
+    def _land(self, task: list[RunConfig], future: Future[list[Record]]) -> None:
+        try:
+            records = future.result()
+        except Exception as error:
+            if is_death(error):
+                self._bury(task, error)
+            else:
+                self._retry(task, "".join(traceback.format_exception(error)))
+            return
+        except CancelledError as error:  # not an Exception in every Python
+            self._bury(task, error)
+            return
+        good = []
+        for run, record in zip(task, records, strict=True):
+            if record["format"] != RESULT_FORMAT:
+                self._retry([run], f"a worker returned results of format {record['format']}.")
+            elif record["status"] == "failed":
+                self._retry([run], record["error"])
+            else:
+                good.append((run, record))
+        self._keep(good)
+
+    def _keep(self, results: list[tuple[RunConfig, Record]]) -> None:
+        if results:
+            self._store.add(
+                record | {"key": run.key, "config": run.canonical} for run, record in results
+            )
+        for run, record in results:
+            self._progress.finished(run, record)
+
+    def _retry(self, task: list[RunConfig], error: str) -> None:
+        """Runs that raised: again, by themselves, or given up."""
+        for run in task:
+            self._failures[run.key] += 1
+            if self._failures[run.key] > self._retries:
+                self._give_up(run, error)
+            else:
+                self._waiting.append([run])
+
+    def _bury(self, task: list[RunConfig], error: BaseException) -> None:
+        """Runs whose worker died: again, by themselves; alone if it happens too often."""
+        for run in task:
+            self._deaths[run.key] += 1
+            deaths = self._deaths[run.key]
+            if deaths <= self._retries:
+                self._waiting.append([run])
+            elif deaths == self._retries + 1:
+                self._alone.append(run)
+            else:
+                self._give_up(run, f"its worker died {deaths} times, the last time with no other "
+                              f"run beside it: {type(error).__name__}: {error}")  # fmt: skip
+
+    def _give_up(self, run: RunConfig, error: str) -> None:
+        failed = {
+            "status": "failed",
+            "error": error,
+            "history": {},
+            "final": {},
+            "duration": 0.0,
+            "versions": {"noisescale": __version__},
+            "host": socket.gethostname(),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        self._keep([(run, failed)])
+
+    def _rescue(self) -> None:
+        """Store what has finished but was not looked at yet."""
+        for future, task in self._flying.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._land(task, future)
+            else:
+                future.cancel()
+
+
+def _broke(future: Future[Any]) -> bool:
+    return not future.cancelled() and isinstance(future.exception(), BrokenExecutor)
+
+
+def _tasks(runs: list[RunConfig], capacity: int) -> list[list[RunConfig]]:
+    """Runs in tasks: the longest first, short ones of the same shape together."""
+    tasks: list[list[RunConfig]] = []
+    # Several tasks for every worker, so that none is idle while another has a heap.
+    most = min(_TASK_COST, sum(run.cost for run in runs) / (8 * capacity))
+    room = 0.0
+    for run in sorted(runs, key=lambda run: (-run.cost, run.key)):
+        if tasks and run.cost <= room and run.shape == tasks[-1][-1].shape:
+            tasks[-1].append(run)
+            room -= run.cost
+        else:
+            tasks.append([run])
+            room = most - run.cost
+    return tasks

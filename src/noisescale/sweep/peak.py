@@ -1,0 +1,202 @@
+"""The best batch size of an accuracy-against-B curve, two ways, with its uncertainty.
+
+The paper's way: the best size observed, with error bars that reach to the neighbouring sizes. Ours:
+the top of a cubic in log B around it, with a bootstrap interval over seeds (a cubic, because
+accuracy falls faster on the noisy side). The interval covers the seeds' noise, not what is left of
+the curve's asymmetry. A peak that the data do not resolve is ``undetermined``.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from noisescale.errors import InputError
+from noisescale.seeds import random_stream
+
+Array = NDArray[np.float64]
+
+_REACH = 3  # sampled sizes on either side of the best that the cubic is fitted to
+_SHARE = 0.95  # of the resampled curves that must have an interior peak
+_Z = 2.0  # standard errors by which the peak must stand above both ends
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Where accuracy peaks over batch sizes.
+
+    Attributes:
+        best: the sampled size of highest mean accuracy, and ``best_low``, ``best_high`` its
+            sampled neighbours: the paper's estimate with its error bars.
+        accuracy, accuracy_error: mean accuracy there, and its standard error over seeds.
+        fitted: the top of the cubic; None if undetermined.
+        low, high: its 95 % interval; None if undetermined or with a single seed.
+        undetermined: why no peak is resolved; None if one is.
+        n_seeds, n_sizes: how much data this rests on.
+        batch_sizes, mean, error: the curve itself, a diverged run counted as chance.
+    """
+
+    best: int
+    best_low: int
+    best_high: int
+    accuracy: float
+    accuracy_error: float
+    fitted: float | None
+    low: float | None
+    high: float | None
+    undetermined: str | None
+    n_seeds: int
+    n_sizes: int
+    batch_sizes: tuple[int, ...]
+    mean: tuple[float, ...]
+    error: tuple[float, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values by name."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        observed = (
+            f"best observed B = {self.best} (neighbours {self.best_low} and {self.best_high}), "
+            f"accuracy {self.accuracy:.4f} ± {self.accuracy_error:.4f}"
+        )
+        if self.undetermined is not None:
+            return f"Peak: undetermined ({self.undetermined}); {observed}"
+        interval = "" if self.low is None else f" [{self.low:.1f}, {self.high:.1f}]"
+        return f"Peak: B = {self.fitted:.1f}{interval}; {observed}; {self.n_seeds} seeds"
+
+
+def find_peak(
+    frame: pd.DataFrame, *, metric: str = "test_accuracy", n_resamples: int = 2_000
+) -> Peak:
+    """The peak of ``metric`` over ``batch_size`` in a frame of runs that differ in seed alone.
+
+    Seeds are resampled as wholes, because a seed's runs share their training images. A diverged
+    run counts as chance in the means and never enters a fit. A failed run is left out.
+    """
+    table, trained = _table(frame, metric)
+    sizes, values = table.columns.to_numpy(float), table.to_numpy(float)
+    n_seeds, mean = len(values), values.mean(axis=0)
+    error = _standard_error(values)
+    k = int(np.argmax(mean))
+    reason = _unresolved(values, trained, k)
+    fitted, low, high = None, None, None
+    if reason is None:
+        fitted, low, high, reason = _fit(np.log(sizes), values, trained, n_resamples)
+    return Peak(
+        best=int(sizes[k]),
+        best_low=int(sizes[max(k - 1, 0)]),
+        best_high=int(sizes[min(k + 1, len(sizes) - 1)]),
+        accuracy=float(mean[k]),
+        accuracy_error=float(error[k]),
+        fitted=fitted,
+        low=low,
+        high=high,
+        undetermined=reason,
+        n_seeds=n_seeds,
+        n_sizes=len(sizes),
+        batch_sizes=tuple(int(size) for size in sizes),
+        mean=tuple(float(value) for value in mean),
+        error=tuple(float(value) for value in error),
+    )
+
+
+def _table(frame: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+    """Seeds by batch sizes, chance where a run diverged; and which sizes never diverged."""
+    for column in ("batch_size", "seed", "status", metric):
+        if column not in frame:
+            raise InputError(f"the frame has no column {column!r}: give one as run_sweep returns.")
+    runs = frame[frame["status"] != "failed"].copy()
+    if runs.empty:
+        raise InputError("the frame holds no finished runs.")
+    diverged = runs["status"] == "diverged"
+    runs.loc[diverged, metric] = 1.0 / runs.loc[diverged, "n_classes"].astype(float)
+    if runs.duplicated(["seed", "batch_size"]).any():
+        raise InputError(
+            "the frame has several runs of one seed and batch size: choose runs that differ in "
+            "nothing else."
+        )
+    table = runs.pivot(index="seed", columns="batch_size", values=metric)
+    # Seeds are compared with themselves, so a size must have all of them.
+    table = table.loc[:, table.notna().all()]
+    if table.empty:
+        raise InputError("no batch size was run with every seed: the sizes cannot be compared.")
+    by_size = runs.assign(diverged=diverged).groupby("batch_size")["diverged"].any()
+    return table, ~by_size.loc[table.columns].to_numpy(bool)
+
+
+def _standard_error(values: Array) -> Array:
+    if len(values) < 2:
+        return np.full(values.shape[1], math.nan)
+    return np.asarray(values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+
+
+def _unresolved(values: Array, trained: NDArray[np.bool_], k: int) -> str | None:
+    """Why the best observed size is no peak that stands out; None if it does."""
+    n_seeds, n_sizes = values.shape
+    if k in (0, n_sizes - 1):
+        return f"the best size is the {'smallest' if k == 0 else 'largest'} that was tried"
+    if not trained[k - 1 : k + 2].any() or n_sizes < 4:
+        return "there are too few sizes that train"
+    if n_seeds < 2:
+        return None
+    # Differences from the best, paired by seed, their spread pooled over the sizes: with a few
+    # seeds a size's own spread is hardly known.
+    differences = values[:, [k]] - np.delete(values, k, axis=1)
+    usable = np.delete(trained, k)
+    spread = (
+        math.sqrt(float(differences[:, usable].var(axis=0, ddof=1).mean())) if usable.any() else 0
+    )
+    for end, name in ((0, "smallest"), (n_sizes - 1, "largest")):
+        if (values[:, k] - values[:, end]).mean() <= _Z * spread / math.sqrt(n_seeds):
+            return f"the best size is not {_Z:g} standard errors better than the {name}"
+    return None
+
+
+def _fit(
+    log_sizes: Array, values: Array, trained: NDArray[np.bool_], n_resamples: int
+) -> tuple[float | None, float | None, float | None, str | None]:
+    """The top and its 95 % interval, or the reason why there are none."""
+    mean = values.mean(axis=0)
+    top = _top(log_sizes, mean, trained)
+    if top is None:
+        return None, None, None, "no curve with its top inside fits the sizes around the best"
+    n_seeds = len(values)
+    if n_seeds < 2:
+        return math.exp(top), None, None, None
+    rng = random_stream(0, "peak bootstrap")
+    # A resampled mean spreads by (n - 1)/n too little; stretch it.
+    stretch = math.sqrt(n_seeds / (n_seeds - 1))
+    weights = rng.multinomial(n_seeds, [1 / n_seeds] * n_seeds, size=n_resamples) / n_seeds
+    curves = mean + stretch * (weights @ values - mean)
+    found = [v for curve in curves if (v := _top(log_sizes, curve, trained)) is not None]
+    if len(found) < _SHARE * n_resamples:
+        share = len(found) / n_resamples
+        return None, None, None, f"only {share:.0%} of the resampled curves have a peak inside"
+    # The spread itself is known from a few seeds only: Student's t in place of the normal.
+    student = float(stats.t.ppf(0.975, n_seeds - 1) / stats.norm.ppf(0.975))
+    low, high = np.exp(top + student * (np.quantile(found, [0.025, 0.975]) - top))
+    return math.exp(top), float(low), float(high), None
+
+
+def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_]) -> float | None:
+    """Where the cubic through the sizes around the best is highest; None if not inside them."""
+    k = int(np.argmax(mean))
+    around = np.arange(max(0, k - _REACH), min(len(mean), k + _REACH + 1))
+    around = around[trained[around]]
+    if k in (0, len(mean) - 1) or len(around) < 3:
+        return None
+    degree = 3 if len(around) >= 5 else 2
+    fit = np.polynomial.Polynomial.fit(log_sizes[around], mean[around], degree)
+    # f' = a u^2 + b u + c, and of its roots the one with f'' = -sqrt(b^2 - 4 a c); written so that
+    # a vanishing a does no harm.
+    c, b, a = [*fit.deriv().coef, 0.0][:3]
+    root = b * b - 4 * a * c
+    if root <= 0 or (b >= 0 and a == 0):
+        return None
+    u = 2 * c / (math.sqrt(root) - b) if b < 0 else -(b + math.sqrt(root)) / (2 * a)
+    return float(np.interp(u, [-1, 1], log_sizes[around[[0, -1]]])) if abs(u) <= 1 else None

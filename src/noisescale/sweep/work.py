@@ -1,0 +1,107 @@
+"""One run, from its configuration to its record. This is what workers execute."""
+
+import platform
+import socket
+import time
+import traceback
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib import import_module, metadata
+from typing import Any
+
+import jax
+import numpy as np
+
+from noisescale._version import __version__
+from noisescale.data import Dataset
+from noisescale.errors import InputError
+from noisescale.sweep.plan import RESULT_FORMAT, RunConfig, data_facts, load_data
+from noisescale.training import DenseNetwork, train
+
+
+def run_batch(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A record for each configuration; a run that fails has ``error`` in place of results."""
+    return [_guarded(config) for config in configs]
+
+
+def _guarded(fields: dict[str, Any]) -> dict[str, Any]:
+    began = time.perf_counter()
+    try:
+        record = run(RunConfig(**fields))
+    except Exception:
+        record = {"status": "failed", "error": traceback.format_exc()}
+    return {
+        **record,
+        "format": RESULT_FORMAT,
+        "duration": time.perf_counter() - began,
+        "host": socket.gethostname(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": _versions(),
+    }
+
+
+def run(config: RunConfig) -> dict[str, Any]:
+    """Train as ``config`` says: status, history and final metrics, ready for JSON."""
+    data = _subset(config.data, config.n_train, config.n_test, config.seed)
+    if data_facts(config.data).fingerprint != config.data_fingerprint:
+        raise InputError(
+            f"the data set {config.data} has other content here than where the run was planned."
+        )
+    n_features, n_classes = data.x_train.shape[1], data.n_classes
+    if config.model == "dense":
+        model: Any = DenseNetwork((n_features, *config.hidden_widths, n_classes))
+    else:
+        module, _, function = config.model.partition(":")
+        model = _build(module, function, n_features, n_classes)
+    result = train(
+        model,
+        model.init(config.seed, config.initialisation),
+        (data.x_train, data.y_train),
+        learning_rate=config.learning_rate,
+        batch_size=config.batch_size,
+        steps=config.steps,
+        momentum=config.momentum,
+        prior_precision=config.prior_precision,
+        cost_convention=config.cost_convention,
+        sampler=config.sampler,
+        seed=config.seed,
+        test_data=(data.x_test, data.y_test),
+        evaluate_at=config.evaluate_at,
+        n_evaluations=config.n_evaluations,
+    )
+    final = result.final._asdict() if result.final else {}
+    final.pop("step", None)
+    return {
+        "status": result.status,
+        "error": None,
+        "history": result.to_dict()["history"],
+        "final": {
+            "steps_done": result.steps_done,
+            "diverged_at": result.diverged_at,
+            "n_classes": n_classes,
+            **final,
+        },
+    }
+
+
+@lru_cache(maxsize=2)  # the next run is likely to use the same examples
+def _subset(name: str, n_train: int, n_test: int, seed: int) -> Dataset:
+    data = load_data(name)
+    everything = n_test == len(data.y_test)
+    return data.subset(n_train=n_train, seed=seed, n_test=None if everything else n_test)
+
+
+@lru_cache(maxsize=8)  # the same object again, so that its compiled program is found again
+def _build(module: str, function: str, n_features: int, n_classes: int) -> Any:
+    return getattr(import_module(module), function)(n_features, n_classes)
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    return {
+        "noisescale": __version__,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": metadata.version("jaxlib"),
+        "numpy": np.__version__,
+    }

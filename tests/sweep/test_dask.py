@@ -1,0 +1,64 @@
+"""A real Dask cluster, one of whose workers is killed."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from noisescale.errors import InputError
+from noisescale.sweep import RunStore, make_plan, run_sweep
+from sweep.conftest import results
+
+distributed = pytest.importorskip("distributed")
+# Dask closes its sockets and event loops when it likes.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+PLAN = make_plan(
+    {"data": "digits", "hidden_widths": (), "learning_rate": 0.5, "batch_size": 8, "steps": 20,
+     "evaluate_at": "final", "model": "oracles.unruly:slow"},
+    seeds=14,
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster(unruly):
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        yield cluster
+
+
+def test_a_killed_worker_loses_nothing(cluster, tmp_path):
+    whole = run_sweep(PLAN, tmp_path / "whole.sqlite", workers=2)
+    path = tmp_path / "runs.sqlite"
+    killed = []
+
+    def kill_one():
+        while not killed:
+            time.sleep(0.05)
+            if path.exists() and path.stat().st_size:
+                with RunStore(path) as store:
+                    if len(store.statuses()) >= 3:
+                        victim = next(iter(cluster.workers.values()))
+                        os.kill(victim.pid, signal.SIGKILL)
+                        killed.append(victim.pid)
+
+    watcher = threading.Thread(target=kill_one)
+    watcher.start()
+    with distributed.Client(cluster) as client:
+        frame = run_sweep(PLAN, path, client)
+    watcher.join()
+    assert killed
+    assert results(frame).equals(results(whole))
+
+
+def test_a_cluster_by_its_address(cluster, tmp_path):
+    frame = run_sweep(PLAN[:2], tmp_path, cluster.scheduler_address)
+    assert list(frame["status"]) == ["done", "done"]
+
+
+def test_no_cluster_there(tmp_path):
+    with pytest.raises(InputError, match="there is no Dask scheduler at 'tcp://127.0.0.1:9'"):
+        run_sweep(PLAN[:1], tmp_path, "tcp://127.0.0.1:9")

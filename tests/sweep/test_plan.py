@@ -1,0 +1,164 @@
+import json
+from dataclasses import FrozenInstanceError, replace
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noisescale.data import load_digits
+from noisescale.errors import InputError
+from noisescale.sweep import RunConfig, load_plan, make_plan
+
+SHARED = {"data": "digits", "hidden_widths": (), "learning_rate": 0.1, "steps": 10}
+BASIC = RunConfig(**SHARED, batch_size=8)
+
+
+def test_the_key_is_the_hash_of_the_canonical_configuration():
+    content = json.loads(BASIC.canonical)
+    again = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert again == BASIC.canonical
+    assert sha256(again.encode()).hexdigest() == BASIC.key
+    assert content["data_fingerprint"] == load_digits().fingerprint
+    assert content["n_train"] == len(load_digits().y_train)
+    everything = {"data", "data_fingerprint", "subset", "preprocessing", "model", "initialisation",
+                  "cost_convention", "sampler", "dtype", "evaluate_at", "format"}  # fmt: skip
+    assert everything <= set(content)
+    assert repr(0.1) in BASIC.canonical
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"learning_rate": 0.1 + 1e-16 * 4}, {"batch_size": 9}, {"steps": 11}, {"momentum": 0.5},
+        {"prior_precision": 1e-9}, {"seed": 1}, {"n_train": 100}, {"n_test": 100},
+        {"hidden_widths": (3,)}, {"initialisation": "zeros"}, {"cost_convention": "per_class"},
+        {"sampler": "shuffle"}, {"evaluate_at": "final"}, {"n_evaluations": 7},
+        {"model": "a:b"}, {"data_fingerprint": "other"},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_every_field_makes_another_run(change):
+    assert replace(BASIC, **change).key != BASIC.key
+
+
+def test_number_types_do_not_make_another_run():
+    import numpy as np
+
+    same = RunConfig(**SHARED | {"steps": np.int32(10), "hidden_widths": []},
+                     batch_size=np.int64(8), momentum=0)  # fmt: skip
+    assert same.key == BASIC.key
+    assert RunConfig(**BASIC.to_dict()).key == BASIC.key
+
+
+def test_configurations_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        BASIC.steps = 3
+
+
+def test_grids_zips_rules_and_seeds():
+    plan = make_plan(
+        SHARED | {"learning_rate": 0.5, "steps": "100 / learning_rate"},
+        grid={"batch_size": [4, 8]},
+        zipped={"momentum": [0.0, 0.9], "prior_precision": [0.0, 0.1]},
+        seeds=3,
+    )
+    assert len(plan) == 2 * 2 * 3 == len({run.key for run in plan})
+    assert {run.steps for run in plan} == {200}
+    pairs = {(run.momentum, run.prior_precision) for run in plan}
+    assert pairs == {(0.0, 0.0), (0.9, 0.1)}
+    assert {run.seed for run in plan} == {0, 1, 2}
+
+
+def test_functions_of_the_other_fields():
+    plan = make_plan(
+        {**SHARED, "steps": lambda run: 10_000 / run["learning_rate"]} | {"batch_size": 2},
+        grid={"seed": [5]},
+    )
+    assert [run.steps for run in plan] == [100_000]
+    product = make_plan({**SHARED, "batch_size": "80 * learning_rate"})
+    assert product[0].batch_size == 8
+
+
+def test_the_same_run_twice_is_one_run():
+    assert len(make_plan(SHARED, grid={"batch_size": [8, 8]})) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"grid": {"batchsize": [1]}}, "a run has no field 'batchsize'"),
+        ({"grid": {"batch_size": []}}, "the grid of batch_size is empty"),
+        ({"grid": {"batch_size": [5000]}}, "batch_size must be at most 1438"),
+        ({"grid": {"batch_size": [4], "steps": [-1]}}, "the field steps is given twice"),
+        ({"run": {"steps": -1}}, "steps must be at least 0, got -1"),
+        ({"run": {"learning_rate": "fast"}}, "learning_rate must be a number or a rule"),
+        ({"run": {"steps": "10 / spam"}}, "steps depends on 'spam'"),
+        ({"run": {"n_train": 10**6}}, "n_train must be at most 1438, all of digits, got 1000000"),
+        ({"run": {"data": "cifar"}}, "there is no data set 'cifar'"),
+        ({"run": {"model": "conv"}}, "model must be 'dense' or module:function, got 'conv'"),
+        ({"run": {"initialisation": "magic"}}, "initialisation must be one of"),
+        ({"run": {"hidden_widths": 800}}, "hidden_widths must be a list of widths, got 800"),
+        ({"run": {"evaluate_at": [99]}}, "evaluate_at must lie between 0 and steps = 10"),
+        ({"grid": {"batch_size": 4}}, "the grid of batch_size must be a list of values, got 4"),
+        ({"zipped": {"momentum": [0, 0.5], "seed": [1]}}, "momentum has 2, seed has 1"),
+        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"grid": {}}, "the plan says nothing of batch_size"),
+    ],
+)
+def test_bad_plans_name_the_field(change, message):
+    change = {"grid": {"batch_size": [4]}} | change
+    change["run"] = SHARED | change.get("run", {})
+    with pytest.raises(InputError) as error:
+        make_plan(**change)
+    assert message in str(error.value)
+
+
+def test_a_plan_from_a_file(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        """
+        seeds = 2
+        [run]
+        data = "digits"
+        hidden_widths = [16]
+        learning_rate = 0.5
+        steps = "10 / learning_rate"
+        [grid]
+        batch_size = [4, 8]
+        [zip]
+        momentum = [0.0, 0.9]
+        prior_precision = [0.0, 1.0]
+        """
+    )
+    assert len(load_plan(path)) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[run", "is not TOML"),
+        ("[runs]\nsteps = 3", "has an entry 'runs'"),
+        ("run = 3", "must have run as a table"),
+        ("[run]\nlearning_rate = 1\nbatch_size = 1\nsteps = nan", "steps must be a whole number"),
+    ],
+)
+def test_bad_plan_files(tmp_path, text, message):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_plan(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        load_plan(tmp_path / "none.toml")
+
+
+@given(st.floats(1e-6, 1e6), st.floats(0, 0.999), st.integers(0, 2**40))
+def test_a_configuration_survives_json(learning_rate, momentum, seed):
+    run = replace(BASIC, learning_rate=learning_rate, momentum=momentum, seed=seed)
+    assert RunConfig(**json.loads(json.dumps(run.to_dict()))).key == run.key
+
+
+def test_cost_follows_the_work():
+    assert replace(BASIC, steps=100_000).cost > 5 * BASIC.cost
+    assert replace(BASIC, batch_size=1000).cost > BASIC.cost
+    assert replace(BASIC, evaluate_at="final").cost < BASIC.cost
