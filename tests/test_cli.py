@@ -24,7 +24,7 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, f"noisescale {noisescale.__version__}\n")
 
 
-@pytest.mark.parametrize("command", [(), ("paper",), ("data",), ("data", "fetch")])
+@pytest.mark.parametrize("command", [(), ("paper",), ("sweep",), ("runs",), ("data",), ("data", "fetch")])
 def test_help_reads_well(command):
     done = noisescale_cli(*command, "--help")
     assert done.returncode == 0
@@ -36,7 +36,10 @@ def test_help_reads_well(command):
 
 
 def test_cheap_commands_do_not_import_jax():
-    code = "import sys, noisescale, noisescale.cli, noisescale.data; print('jax' in sys.modules)"
+    code = (
+        "import sys, noisescale, noisescale.cli, noisescale.data, noisescale.sweep.listing; "
+        "print('jax' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"
 

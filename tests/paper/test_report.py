@@ -1,37 +1,72 @@
 import json
 import re
+import shutil
+import warnings
 
 import pytest
 
+from noisescale.data import DataWarning
 from noisescale.errors import InputError
 from noisescale.paper import SECTIONS, run_paper
 from noisescale.paper.claims import counts, entries
 from noisescale.paper.report import render
 from noisescale.paper.section import Measurement, Outcome, Picture, Section
+from noisescale.progress import Progress
 
 ENTRY = {"id", "section", "claim", "criterion", "measured", "uncertainty", "verdict",
          "convention", "primary"}  # fmt: skip
 
 
+class Lines(Progress):
+    def __init__(self):
+        self.lines, self.n_runs = [], 0
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def finished(self, run, record):
+        self.n_runs += 1
+
+
 @pytest.fixture(scope="module")
-def report(tmp_path_factory, mnist):
-    lines = []
+def report(tmp_path_factory):
+    told = Lines()
     out = tmp_path_factory.mktemp("report")
-    made = run_paper(out, scale="smoke", data=mnist, report=lines.append)
-    return made, out, lines
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        made = run_paper(out, scale="smoke", progress=told)
+    return made, out, told
 
 
 def test_what_is_written(report):
-    made, out, lines = report
+    made, out, told = report
     assert made.index == out / "index.html"
     assert json.loads((out / "claims.json").read_text()) == made.claims
     assert {"schema", "version", "scale", "data", "seeds", "seconds", "claims"} <= set(made.claims)
     assert all(set(row) >= ENTRY for row in made.claims["claims"])
-    drawn = {"units", "figure1", "figure1-whitened", "figure2", "figure2-whitened"}
+    drawn = {"units", "figure1", "figure1-whitened", "figure2", "figure2-whitened", "figure3",
+             "figure4", "figure8", "figure8-undivided"}  # fmt: skip
     assert {path.stem for path in (out / "figures").iterdir()} == drawn
     assert (out / "figures" / "units.svg").read_text().lstrip().startswith("<?xml")
-    assert sorted(path.name for path in out.iterdir()) == ["claims.json", "figures", "index.html"]
-    assert len(lines) == 8
+    assert {path.name for path in out.iterdir()} == {
+        "claims.json", "figures", "index.html", "runs.sqlite"
+    }  # fmt: skip
+    assert told.lines[0] == "loading MNIST"
+    assert {section.title for section in SECTIONS.values()} <= set(told.lines)
+
+
+def test_the_second_time_nothing_is_run(report, tmp_path):
+    made, out, told = report
+    shutil.copy(out / "runs.sqlite", tmp_path)
+    n_runs = told.n_runs
+    # units 3, figure 4 one more, figure 8 four, the linear model two; figure 3 shares all its own
+    assert n_runs == 3 + 1 + 4 + 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        again = run_paper(tmp_path, scale="smoke", only=["units", "3", "4", "8"], progress=told)
+    assert told.n_runs == n_runs
+    before = {row["id"]: row for row in made.claims["claims"] if row["section"] in "348"}
+    assert before == {row["id"]: row for row in again.claims["claims"] if row["section"] in "348"}
 
 
 def test_the_page_needs_nothing_else(report):
@@ -46,7 +81,7 @@ def test_the_page_needs_nothing_else(report):
 def test_every_picture_says_what_it_shows(report):
     page = report[0].index.read_text()
     alts = re.findall(r'<img [^>]*alt="([^"]+)"', page)
-    assert len(alts) == page.count("<img ") == 5
+    assert len(alts) == page.count("<img ") == 9
     assert "test accuracy" in alts[0]
 
 
@@ -64,10 +99,10 @@ def test_everything_from_data_is_escaped():
     assert "<script" not in page
 
 
-def test_bad_requests_fail_before_any_work(tmp_path, mnist):
+def test_bad_requests_fail_before_any_work(tmp_path):
     def refuse(match, **changes):
         with pytest.raises(InputError, match=match):
-            run_paper(tmp_path / "out", data=mnist, **({"scale": "smoke"} | changes))
+            run_paper(tmp_path / "out", **({"scale": "smoke"} | changes))
 
     refuse("there is no section 'Z'", only=["Z"])
     refuse("section 7 cannot be measured by noisescale", only=["7"])
@@ -76,10 +111,10 @@ def test_bad_requests_fail_before_any_work(tmp_path, mnist):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path, mnist):
+def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written to .* choose another --out"):
-        run_paper(tmp_path / "file" / "out", scale="smoke", data=mnist)
+        run_paper(tmp_path / "file" / "out", scale="smoke")
 
 
 def test_sections_are_keyed_by_their_id():

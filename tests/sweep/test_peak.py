@@ -33,8 +33,8 @@ def test_the_top_of_a_noiseless_curve_is_exact():
 
 @pytest.mark.parametrize("top", [12.0, 22.0, 60.0])
 def test_intervals_cover_the_truth(top):
-    trials = 200
-    peaks = [find_peak(frame_of(parabola(top), seed=k), n_resamples=300) for k in range(trials)]
+    trials = 100
+    peaks = [find_peak(frame_of(parabola(top), seed=k), n_resamples=100) for k in range(trials)]
     found = [peak for peak in peaks if peak.undetermined is None]
     assert len(found) > 0.8 * trials
     covered = np.mean([peak.low <= top <= peak.high for peak in found])
@@ -45,8 +45,8 @@ def test_intervals_cover_the_truth(top):
 
 
 def test_noise_alone_has_no_peak():
-    trials = 200
-    flat = [find_peak(frame_of(np.full(14, 0.9), seed=k), n_resamples=200) for k in range(trials)]
+    trials = 100
+    flat = [find_peak(frame_of(np.full(14, 0.9), seed=k), n_resamples=100) for k in range(trials)]
     assert np.mean([peak.undetermined is not None for peak in flat]) > 0.9
 
 

@@ -125,10 +125,14 @@ def _write(
     for _, outcome in outcomes:
         for picture in outcome.pictures:
             _replace(out / "figures" / f"{picture.name}.svg", picture.svg)
-    _replace(out / "claims.json", json.dumps(claims, indent=2, ensure_ascii=False) + "\n")
+    _replace(out / "claims.json", _as_json(claims))
     index = out / "index.html"
     _replace(index, render(claims, counts(claims["claims"]), outcomes))
     return PaperReport(index, claims)
+
+
+def _as_json(claims: dict[str, Any]) -> str:
+    return json.dumps(claims, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _replace(path: Path, text: str) -> None:

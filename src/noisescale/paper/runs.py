@@ -96,6 +96,6 @@ def updates_to(steps: Array, curve: Array, share: float = 0.95) -> float:
     return float(np.exp(low + part * (high - low)))
 
 
-def short(value: float) -> float:
-    """Four digits, for ``claims.json``."""
-    return float(f"{value:.4g}")
+def short(value: float) -> float | None:
+    """Four digits, for ``claims.json``; None for what is not known."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

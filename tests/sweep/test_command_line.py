@@ -1,0 +1,110 @@
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from noisescale.cli import app
+from noisescale.errors import InputError
+from noisescale.sweep import RunStore
+
+PLAN = """
+seeds = 2
+
+[run]
+data = "digits"
+hidden_widths = []
+learning_rate = 0.5
+steps = 50
+n_evaluations = 3
+
+[grid]
+batch_size = [4, 32]
+"""
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "plan.toml").write_text(PLAN)
+    done = invoke("sweep", folder / "plan.toml", "--out", folder / "runs", "--workers", "2")
+    assert done.exit_code == 0, done.output
+    assert "4 runs: 4 done." in done.stdout
+    assert "4 runs to make" in done.stderr
+    assert "best test accuracy" in done.stderr
+    return folder / "runs"
+
+
+def test_a_sweep_told_as_json(folder):
+    plan = folder.parent / "plan.toml"
+    done = invoke("sweep", plan, "--out", folder, "--json")
+    assert json.loads(done.stdout)["runs"] == {"done": 4}
+    assert done.stderr == ""
+    quiet = invoke("sweep", plan, "--out", folder, "--quiet")
+    assert quiet.output == ""
+
+
+def test_listing(folder):
+    listed = invoke("runs", folder)
+    assert listed.exit_code == 0
+    assert "batch_size" in listed.stdout
+    assert "4 runs" in listed.stdout
+    few = invoke("runs", folder, "--where", "batch_size<=4", "--where", "seed=1")
+    assert "1 runs" in few.stdout
+    rows = json.loads(invoke("runs", folder, "--json", "--sort", "batch_size").stdout)
+    assert [row["batch_size"] for row in rows] == [4, 4, 32, 32]
+    assert invoke("runs", folder, "--where", "hidden_widths=[]", "--quiet").exit_code == 0
+    assert "0 runs" in invoke("runs", folder, "--where", "status=diverged").stdout
+
+
+def test_export(folder, tmp_path):
+    with RunStore(folder) as store:
+        stored, curves = store.frame(), store.curves()
+    for name in ("runs.csv", "runs.parquet"):
+        assert invoke("runs", folder, "--export", tmp_path / name).exit_code == 0
+    back = pd.read_csv(tmp_path / "runs.csv").sort_values("key")
+    assert list(back["test_accuracy"]) == list(stored["test_accuracy"])
+    parquet = pd.read_parquet(tmp_path / "runs.parquet").sort_values("key")
+    assert list(parquet["test_accuracy"]) == list(stored["test_accuracy"])
+    invoke("runs", folder, "--curves", "--export", tmp_path / "curves.csv")
+    assert len(pd.read_csv(tmp_path / "curves.csv")) == len(curves)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--where", "batch_size"], "--where must be like 'batch_size<=30', got 'batch_size'"),
+        (["--where", "size=3"], "a run has no 'size'"),
+        (["--where", "batch_size<many"], "batch_size cannot be compared with 'many'"),
+        (["--sort", "size"], "a run has no 'size'"),
+        (["--export", "runs.xls"], "must end in .csv or .parquet, got 'runs.xls'"),
+        (["--export", "/no/such/folder/runs.csv"], "cannot be written"),
+    ],
+)
+def test_bad_requests(folder, options, message):
+    failed = invoke("runs", folder, *options)
+    assert isinstance(failed.exception, InputError)
+    assert message in str(failed.exception)
+
+
+def test_salvage(folder, tmp_path):
+    saved = invoke("runs", folder, "--salvage", tmp_path / "new.sqlite")
+    assert "4 runs saved" in saved.stdout
+    assert "4 runs" in invoke("runs", tmp_path / "new.sqlite").stdout
+
+
+def test_bad_plans_and_folders(tmp_path):
+    missing = invoke("sweep", tmp_path / "none.toml")
+    assert "cannot be read" in str(missing.exception)
+    (tmp_path / "plan.toml").write_text(PLAN.replace("batch_size = [4, 32]", "batch_size = [9999]"))
+    large = invoke("sweep", tmp_path / "plan.toml", "--out", tmp_path / "runs")
+    assert "batch_size must be at most 1438" in str(large.exception)
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "file").touch()
+    blocked = invoke("sweep", tmp_path / "plan.toml", "--out", tmp_path / "file" / "runs")
+    assert "choose another --out" in str(blocked.exception)
