@@ -40,6 +40,7 @@ PEERS := laplace-torch==0.3 torchmetrics lightning-utilities backpack-for-pytorc
 # An environment of its own, so that PyTorch stays out of the one the tests use.
 bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/sgd_step.py
+	.venv-bench/bin/python benchmarks/sweep.py
 	.venv-bench/bin/python benchmarks/evidence.py
 	.venv-bench/bin/python benchmarks/evidence_or_validation.py
 
