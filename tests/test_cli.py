@@ -24,7 +24,9 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, f"noisescale {noisescale.__version__}\n")
 
 
-@pytest.mark.parametrize("command", [(), ("paper",), ("sweep",), ("runs",), ("data",), ("data", "fetch")])
+@pytest.mark.parametrize(
+    "command", [(), ("paper",), ("sweep",), ("runs",), ("data",), ("data", "fetch")]
+)
 def test_help_reads_well(command):
     done = noisescale_cli(*command, "--help")
     assert done.returncode == 0
@@ -66,7 +68,9 @@ def test_fetch(full_mnist):
 
 
 def test_paper_ends_with_the_path_of_the_report(tmp_path):
-    done = noisescale_cli("paper", "--scale", "smoke", "--only", "units,1", "--out", str(tmp_path / "report"))
+    done = noisescale_cli(
+        "paper", "--scale", "smoke", "--only", "units,1", "--out", str(tmp_path / "report")
+    )
     assert done.returncode == 0, done.stderr
     last = done.stdout.strip().splitlines()[-1]
     assert last == f"Report: {(tmp_path / 'report' / 'index.html').resolve()}"

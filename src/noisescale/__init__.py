@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         permutation_degeneracy,
         posterior_predict,
     )
+    from noisescale.noise import AdamRecipe, Recipe, noise_scale
     from noisescale.sweep import (
         Peak,
         RunConfig,
@@ -56,6 +57,10 @@ _HOME = {
     "permutation_degeneracy": "evidence",
     "gaussian": "evidence",
     "Likelihood": "evidence",
+    # How loud is my SGD?
+    "noise_scale": "noise",
+    "Recipe": "noise",
+    "AdamRecipe": "noise",
     # Many runs, nothing lost.
     "run_sweep": "sweep",
     "make_plan": "sweep",
@@ -74,9 +79,10 @@ _HOME = {
     "softmax_regression": "training",
     "logistic_regression": "training",
 }
-_SUBPACKAGES = ("data", "evidence", "paper", "sklearn", "sweep", "training")
+_SUBPACKAGES = ("data", "evidence", "noise", "paper", "sklearn", "sweep", "training")
 
 __all__ = [
+    "AdamRecipe",
     "Comparison",
     "DenseNetwork",
     "Evaluation",
@@ -86,6 +92,7 @@ __all__ = [
     "NotAMinimumWarning",
     "Peak",
     "Progress",
+    "Recipe",
     "RunConfig",
     "RunStore",
     "TrainResult",
@@ -98,6 +105,7 @@ __all__ = [
     "log_evidence_from_operator",
     "logistic_regression",
     "make_plan",
+    "noise_scale",
     "paper_network",
     "permutation_degeneracy",
     "posterior_predict",

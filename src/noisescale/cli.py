@@ -201,6 +201,67 @@ def runs(
         print(f"{len(frame)} runs" + (f", the last {limit} shown" if len(frame) > limit else ""))
 
 
+@app.command(
+    epilog="Example: noisescale recipe --learning-rate 0.1 --batch-size 256 --momentum 0.9 "
+    "--n-train 50000 --to-batch-size 8192"
+)
+def recipe(
+    learning_rate: Annotated[float, typer.Option(help="For a cost averaged over examples.")],
+    batch_size: Annotated[int, typer.Option(help="B.")],
+    n_train: Annotated[int, typer.Option(help="Training examples, N.")],
+    momentum: Annotated[float, typer.Option(help="m, without dampening.")] = 0.0,
+    epochs: Annotated[
+        float | None, typer.Option(help="Length of the run, to judge the momentum by.")
+    ] = None,
+    to_batch_size: Annotated[int | None, typer.Option(help="The new B.")] = None,
+    to_n_train: Annotated[int | None, typer.Option(help="The new N.")] = None,
+    to_learning_rate: Annotated[float | None, typer.Option(help="The new learning rate.")] = None,
+    to_momentum: Annotated[float | None, typer.Option(help="The new momentum.")] = None,
+    via: Annotated[
+        str | None,
+        typer.Option(help="What moves: learning_rate, momentum or batch_size."),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(help="Only this rule: linear keeps εN/(B(1-m)), exact keeps g itself."),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Change one quantity of a tuned recipe and keep its noise scale."""
+    from noisescale.noise.scale import RULES, Recipe
+    from noisescale.noise.show import comparison, notes
+
+    tuned = Recipe(
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        n_train=n_train,
+        momentum=momentum,
+        epochs=epochs,
+    )
+    changes = {"batch_size": to_batch_size, "n_train": to_n_train,
+               "learning_rate": to_learning_rate, "momentum": to_momentum}  # fmt: skip
+    recipes, refused = {"tuned": tuned}, {}
+    rules = RULES if rule is None else (rule,)
+    for name in rules if any(value is not None for value in changes.values()) else ():
+        try:
+            made = tuned.scaled_to(**changes, via=via, rule=name)  # type: ignore[arg-type]
+            recipes[f"{name} rule"] = made
+        except InputError as error:  # told, unless no rule has an answer
+            refused[f"{name} rule"] = error
+    if len(refused) == len(rules):
+        raise next(iter(refused.values()))
+    if json:
+        told = {name: str(error) for name, error in refused.items()}
+        print(jsonlib.dumps({n: r.to_dict() for n, r in recipes.items()} | {"refused": told}))
+        return
+    Console().print(comparison(recipes))
+    if not quiet:
+        for note in (*(f"{name}: {error}" for name, error in refused.items()), *notes(recipes)):
+            print(f"- {note}")
+
+
 @data_app.callback(
     invoke_without_command=True,
     epilog="Example: noisescale data fetch mnist",

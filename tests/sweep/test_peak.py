@@ -72,7 +72,7 @@ def test_failed_runs_and_incomplete_sizes_are_left_out():
     frame = frame_of(parabola(22.0), noise=0)
     frame.loc[(frame["batch_size"] == 20) & (frame["seed"] == 1), "status"] = "failed"
     peak = find_peak(frame)
-    assert 20 not in peak.batch_sizes
+    assert 20 not in peak.sizes
     assert peak.n_seeds == 5
     assert peak.fitted == pytest.approx(22.0, rel=1e-6)
 
@@ -94,10 +94,10 @@ def test_what_cannot_be_compared():
     frame = frame_of(parabola(22.0))
     with pytest.raises(InputError, match="has no column 'seed'"):
         find_peak(frame.drop(columns="seed"))
-    with pytest.raises(InputError, match="several runs of one seed and batch size"):
+    with pytest.raises(InputError, match="several runs of one seed and batch_size"):
         find_peak(pd.concat([frame, frame]))
     with pytest.raises(InputError, match="no finished runs"):
         find_peak(frame.assign(status="failed"))
     lonely = frame[frame["batch_size"] == 5 + 2 * (frame["seed"] % 2)]
-    with pytest.raises(InputError, match="no batch size was run with every seed"):
+    with pytest.raises(InputError, match="no batch_size was run with every seed"):
         find_peak(lonely)

@@ -58,13 +58,13 @@ def measure(context: Context) -> Outcome:
 
 
 def _judge(context: Context, runs: Runs, peak: Peak) -> tuple[Judgement, ...]:
-    mean = dict(zip(peak.batch_sizes, peak.mean, strict=True))
+    mean = dict(zip(peak.sizes, peak.mean, strict=True))
     failing = [B for B, accuracy in mean.items() if accuracy < 0.5 * peak.accuracy]
-    trainable = [B for B in peak.batch_sizes if B not in failing]
+    trainable = [B for B in peak.sizes if B not in failing]
     largest_failing = max(failing, default=0)
     best = runs.final("test_accuracy", batch_size=peak.best)
     ends = {B: estimate(best - runs.final("test_accuracy", batch_size=B))
-            for B in (trainable[0], peak.batch_sizes[-1])}  # fmt: skip
+            for B in (trainable[0], peak.sizes[-1])}  # fmt: skip
     at_an_end = peak.best in ends
     return (
         conclude(
@@ -112,7 +112,7 @@ def _draw(runs: Runs, peak: Peak) -> Picture:
 
 def _draw_curves(axes: Axes, runs: Runs, peak: Peak) -> None:
     colours = mpl.colormaps["viridis"]
-    sizes = sorted({*peak.batch_sizes[::2], peak.batch_sizes[-1], peak.best})
+    sizes = sorted({*peak.sizes[::2], peak.sizes[-1], peak.best})
     for place, B in zip(np.linspace(0, 0.95, len(sizes)), sizes, strict=True):
         steps, curves = runs.curve("test_accuracy", batch_size=B)
         axes.plot(steps[1:], curves.mean(axis=0)[1:], color=colours(place), label=f"{B}")
@@ -123,7 +123,7 @@ def _draw_curves(axes: Axes, runs: Runs, peak: Peak) -> None:
 
 def _draw_ends(axes: Axes, runs: Runs, peak: Peak) -> None:
     unstable = set(runs.frame.loc[runs.frame["status"] == "diverged", "batch_size"])
-    x, y = np.array(peak.batch_sizes), np.array(peak.mean)
+    x, y = np.array(peak.sizes), np.array(peak.mean)
     axes.errorbar(x, y, yerr=np.nan_to_num(np.array(peak.error)), color=COLOURS[0], marker="o",
                   markersize=4, linewidth=1)  # fmt: skip
     hollow = np.isin(x, list(unstable))

@@ -1,4 +1,4 @@
-"""The best batch size of an accuracy-against-B curve, two ways, with its uncertainty.
+"""The best batch size (or learning rate) of an accuracy curve, two ways, with its uncertainty.
 
 The paper's way: the best size observed, with error bars that reach to the neighbouring sizes. Ours:
 the top of a cubic in log B around it, with a bootstrap interval over seeds (a cubic, because
@@ -27,22 +27,24 @@ _Z = 2.0  # standard errors by which the peak must stand above both ends
 
 @dataclass(frozen=True)
 class Peak:
-    """Where accuracy peaks over batch sizes.
+    """Where accuracy peaks over batch sizes, or over another quantity.
 
     Attributes:
+        over: the quantity, ``"batch_size"`` unless told otherwise.
         best: the sampled size of highest mean accuracy, and ``best_low``, ``best_high`` its
             sampled neighbours: the paper's estimate with its error bars.
         accuracy, accuracy_error: mean accuracy there, and its standard error over seeds.
         fitted: the top of the cubic; None if undetermined.
         low, high: its 95 % interval; None if undetermined or with a single seed.
         undetermined: why no peak is resolved; None if one is.
-        n_seeds, n_sizes: how much data this rests on.
-        batch_sizes, mean, error: the curve itself, a diverged run counted as chance.
+        n_seeds: how many seeds this rests on.
+        sizes, mean, error: the curve itself, a diverged run counted as chance.
     """
 
-    best: int
-    best_low: int
-    best_high: int
+    over: str
+    best: float
+    best_low: float
+    best_high: float
     accuracy: float
     accuracy_error: float
     fitted: float | None
@@ -50,8 +52,7 @@ class Peak:
     high: float | None
     undetermined: str | None
     n_seeds: int
-    n_sizes: int
-    batch_sizes: tuple[int, ...]
+    sizes: tuple[float, ...]
     mean: tuple[float, ...]
     error: tuple[float, ...]
 
@@ -61,24 +62,29 @@ class Peak:
 
     def __repr__(self) -> str:
         observed = (
-            f"best observed B = {self.best} (neighbours {self.best_low} and {self.best_high}), "
+            f"best observed {self.over} {self.best:g} (neighbours {self.best_low:g} and "
+            f"{self.best_high:g}), "
             f"accuracy {self.accuracy:.4f} ± {self.accuracy_error:.4f}"
         )
         if self.undetermined is not None:
             return f"Peak: undetermined ({self.undetermined}); {observed}"
-        interval = "" if self.low is None else f" [{self.low:.1f}, {self.high:.1f}]"
-        return f"Peak: B = {self.fitted:.1f}{interval}; {observed}; {self.n_seeds} seeds"
+        interval = "" if self.low is None else f" [{self.low:.3g}, {self.high:.3g}]"
+        return f"Peak: {self.over} {self.fitted:.3g}{interval}; {observed}; {self.n_seeds} seeds"
 
 
 def find_peak(
-    frame: pd.DataFrame, *, metric: str = "test_accuracy", n_resamples: int = 2_000
+    frame: pd.DataFrame,
+    *,
+    over: str = "batch_size",
+    metric: str = "test_accuracy",
+    n_resamples: int = 2_000,
 ) -> Peak:
-    """The peak of ``metric`` over ``batch_size`` in a frame of runs that differ in seed alone.
+    """The peak of ``metric`` over ``over`` in a frame of runs that else differ in seed alone.
 
     Seeds are resampled as wholes, because a seed's runs share their training images. A diverged
     run counts as chance in the means and never enters a fit. A failed run is left out.
     """
-    table, trained = _table(frame, metric)
+    table, trained = _table(frame, over, metric)
     sizes, values = table.columns.to_numpy(float), table.to_numpy(float)
     n_seeds, mean = len(values), values.mean(axis=0)
     error = _standard_error(values)
@@ -88,9 +94,10 @@ def find_peak(
     if reason is None:
         fitted, low, high, reason = _fit(np.log(sizes), values, trained, n_resamples)
     return Peak(
-        best=int(sizes[k]),
-        best_low=int(sizes[max(k - 1, 0)]),
-        best_high=int(sizes[min(k + 1, len(sizes) - 1)]),
+        over=over,
+        best=_plain(sizes[k]),
+        best_low=_plain(sizes[max(k - 1, 0)]),
+        best_high=_plain(sizes[min(k + 1, len(sizes) - 1)]),
         accuracy=float(mean[k]),
         accuracy_error=float(error[k]),
         fitted=fitted,
@@ -98,16 +105,15 @@ def find_peak(
         high=high,
         undetermined=reason,
         n_seeds=n_seeds,
-        n_sizes=len(sizes),
-        batch_sizes=tuple(int(size) for size in sizes),
+        sizes=tuple(_plain(size) for size in sizes),
         mean=tuple(float(value) for value in mean),
         error=tuple(float(value) for value in error),
     )
 
 
-def _table(frame: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     """Seeds by batch sizes, chance where a run diverged; and which sizes never diverged."""
-    for column in ("batch_size", "seed", "status", metric):
+    for column in (over, "seed", "status", metric):
         if column not in frame:
             raise InputError(f"the frame has no column {column!r}: give one as run_sweep returns.")
     runs = frame[frame["status"] != "failed"].copy()
@@ -115,18 +121,23 @@ def _table(frame: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, NDArray[np.b
         raise InputError("the frame holds no finished runs.")
     diverged = runs["status"] == "diverged"
     runs.loc[diverged, metric] = 1.0 / runs.loc[diverged, "n_classes"].astype(float)
-    if runs.duplicated(["seed", "batch_size"]).any():
+    if runs.duplicated(["seed", over]).any():
         raise InputError(
-            "the frame has several runs of one seed and batch size: choose runs that differ in "
+            f"the frame has several runs of one seed and {over}: choose runs that differ in "
             "nothing else."
         )
-    table = runs.pivot(index="seed", columns="batch_size", values=metric)
+    table = runs.pivot(index="seed", columns=over, values=metric)
     # Seeds are compared with themselves, so a size must have all of them.
     table = table.loc[:, table.notna().all()]
     if table.empty:
-        raise InputError("no batch size was run with every seed: the sizes cannot be compared.")
-    by_size = runs.assign(diverged=diverged).groupby("batch_size")["diverged"].any()
+        raise InputError(f"no {over} was run with every seed: they cannot be compared.")
+    by_size = runs.assign(diverged=diverged).groupby(over)["diverged"].any()
     return table, ~by_size.loc[table.columns].to_numpy(bool)
+
+
+def _plain(size: float) -> float:
+    """A whole number as one: batch sizes are."""
+    return int(size) if float(size).is_integer() else float(size)
 
 
 def _standard_error(values: Array) -> Array:

@@ -1,0 +1,7 @@
+"""How loud is my SGD? The noise scale and the rules that keep it."""
+
+from noisescale.noise.adam import AdamRecipe
+from noisescale.noise.scale import Recipe, noise_scale
+from noisescale.noise.schedule import BatchSchedule, Stage
+
+__all__ = ["AdamRecipe", "BatchSchedule", "Recipe", "Stage", "noise_scale"]

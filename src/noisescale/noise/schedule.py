@@ -1,0 +1,95 @@
+"""Growing the batch instead of shrinking the learning rate (Smith et al. 2017)."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.errors import InputError
+from noisescale.noise.scale import RULES, SMALL_BATCH, Recipe, check_learning_rate, noise_scale
+
+
+@dataclass(frozen=True)
+class Stage:
+    """From ``epoch`` on, train with this learning rate and batch size."""
+
+    epoch: float
+    learning_rate: float
+    batch_size: int
+    noise_scale: float
+
+
+@dataclass(frozen=True)
+class BatchSchedule:
+    """Stages in order, the updates saved against the original per epoch, and notes."""
+
+    stages: tuple[Stage, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The stages and notes by name."""
+        return asdict(self)
+
+
+def batch_schedule(
+    recipe: Recipe,
+    learning_rates: Iterable[tuple[float, float]],
+    *,
+    max_batch_size: int | None,
+    rule: str,
+) -> BatchSchedule:
+    """See :meth:`Recipe.as_batch_schedule`."""
+    check_choice("rule", rule, RULES)
+    pairs = _check_pairs(learning_rates)
+    B, N = recipe.batch_size, recipe.n_train
+    cap = int(SMALL_BATCH * N)
+    limit = f"a tenth of the training set, {cap}"
+    if max_batch_size is not None:
+        memory = check_whole("max_batch_size", max_batch_size, at_least=1)
+        if memory < B:
+            raise InputError(
+                f"max_batch_size must be at least the recipe's own batch size {B}, got {memory}."
+            )
+        if memory < cap:
+            cap, limit = memory, f"max_batch_size, {memory}"
+    stages, highest, capped = [], 0.0, None
+    for epoch, learning_rate in pairs:
+        # Warm-up stays with the learning rate: the batch grows only from the highest rate on.
+        highest = max(highest, learning_rate)
+        plain = replace(recipe, learning_rate=learning_rate, notes=())
+        hottest = replace(plain, learning_rate=highest)
+        wanted = hottest.batch_size_keeping(plain.kept(rule), rule)
+        size = max(B, min(round(wanted), cap))
+        if capped is None and wanted > max(cap, B) + 0.5:
+            capped = epoch
+        moved = plain if size == B else plain.scaled_to(batch_size=size, rule=rule)
+        scale = noise_scale(moved.learning_rate, size, N, recipe.momentum)
+        stages.append(Stage(epoch, moved.learning_rate, size, scale))
+    notes = []
+    if capped is not None:
+        notes.append(
+            f"from epoch {capped:g} on the batch is held at {limit}, and the learning rate falls"
+        )
+    if B > SMALL_BATCH * N:
+        notes.append(f"the batch of {B} is more than a tenth of the training set from the start")
+    return BatchSchedule(tuple(stages), tuple(notes))
+
+
+def _check_pairs(learning_rates: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    try:
+        listed = [(epoch, learning_rate) for epoch, learning_rate in learning_rates]
+    except (TypeError, ValueError):
+        raise InputError(
+            "the schedule must be pairs (epoch, learning rate), such as [(0, 0.1), (30, 0.01)]."
+        ) from None
+    if not listed:
+        raise InputError("the schedule holds no pairs (epoch, learning rate).")
+    pairs = [
+        (check_number("an epoch of the schedule", epoch, "at least 0", lambda v: v >= 0),
+         check_learning_rate(learning_rate))
+        for epoch, learning_rate in listed
+    ]  # fmt: skip
+    epochs = [epoch for epoch, _ in pairs]
+    if sorted(set(epochs)) != epochs:
+        raise InputError(f"the schedule's epochs must rise, got {epochs}.")
+    return pairs
