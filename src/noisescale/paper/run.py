@@ -13,7 +13,17 @@ from noisescale._version import __version__
 from noisescale.checks import check_choice, check_whole
 from noisescale.data import load_mnist
 from noisescale.errors import InputError
-from noisescale.paper import figure1, figure2, figure3, figure4, figure8, units
+from noisescale.paper import (
+    figure1,
+    figure2,
+    figure3,
+    figure4,
+    figure5,
+    figure6,
+    figure7,
+    figure8,
+    units,
+)
 from noisescale.paper.claims import all_claims, counts, entries
 from noisescale.paper.report import render
 from noisescale.paper.section import SCALES, Context, Outcome, ScaleName, Section
@@ -23,7 +33,7 @@ from noisescale.sweep.engines import Engine, open_engine
 
 SECTIONS: dict[str, Section] = {
     module.SECTION.id: module.SECTION
-    for module in (units, figure1, figure2, figure3, figure4, figure8)
+    for module in (units, figure1, figure2, figure3, figure4, figure5, figure6, figure7, figure8)
 }
 CLAIMS_SCHEMA = 1
 _SEEDS = {"smoke": 1, "quick": 2, "full": 5}

@@ -3,13 +3,16 @@
 from noisescale.sweep.execute import run_sweep
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.sweep.plan import RunConfig, load_plan, make_plan
+from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
 from noisescale.sweep.store import RunStore
 
 __all__ = [
     "Peak",
     "RunConfig",
     "RunStore",
+    "ScalingRule",
     "find_peak",
+    "fit_scaling_rule",
     "load_plan",
     "make_plan",
     "run_sweep",

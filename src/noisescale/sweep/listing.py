@@ -106,6 +106,8 @@ def _check_column(frame: pd.DataFrame, column: str) -> None:
 def _cell(column: str, value: Any) -> str:
     if column == "key":
         return str(value)[:10]
+    if isinstance(value, list) and len(value) > 4:
+        return f"{len(value)} values"
     if isinstance(value, float):
         return "" if pd.isna(value) else f"{value:.4g}"
     return str(value)

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from noisescale.checks import check_choice
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
@@ -81,9 +82,11 @@ def find_peak(
 ) -> Peak:
     """The peak of ``metric`` over ``over`` in a frame of runs that else differ in seed alone.
 
+    ``metric`` is ``"test_accuracy"`` or ``"train_accuracy"``.
     Seeds are resampled as wholes, because a seed's runs share their training images. A diverged
     run counts as chance in the means and never enters a fit. A failed run is left out.
     """
+    check_choice("metric", metric, ("test_accuracy", "train_accuracy"))
     table, trained = _table(frame, over, metric)
     sizes, values = table.columns.to_numpy(float), table.to_numpy(float)
     n_seeds, mean = len(values), values.mean(axis=0)
@@ -198,7 +201,10 @@ def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_]) -> float | N
     """Where the cubic through the sizes around the best is highest; None if not inside them."""
     k = int(np.argmax(mean))
     around = np.arange(max(0, k - _REACH), min(len(mean), k + _REACH + 1))
-    around = around[trained[around]]
+    # Where training breaks down, the curve falls off a cliff that says nothing of its top: sizes
+    # with more than twice the best one's error are left out, but for its neighbours.
+    near = (1 - mean[around] <= 2 * (1 - mean[k])) | (np.abs(around - k) == 1)
+    around = around[trained[around] & near]
     if k in (0, len(mean) - 1) or len(around) < 3:
         return None
     degree = 3 if len(around) >= 5 else 2

@@ -1,0 +1,162 @@
+"""The runs of section 5: the best batch size at several learning rates, sizes and momenta.
+
+Batch sizes are rungs of a ladder. For each setting a window of rungs is run, first around where the
+rule puts the peak, then wider until the peak that was found lies well inside: where the window
+starts makes no difference to where it ends.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN
+from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.runs import Runs, short
+from noisescale.paper.section import Context, Measurement, ScaleName
+from noisescale.sweep import RunConfig, make_plan
+from noisescale.sweep.rules import Interval, ScalingRule
+
+# Every size below 10, then a ratio of about the square root of two.
+LADDER = (
+    *range(1, 10), 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 450, 640, 900, 1_280, 1_800,
+    2_560, 3_600, 5_120, 7_200, 10_240, 14_400, 20_480, 28_800, 40_960, 57_600,
+)  # fmt: skip
+CONVENTION = "cost divided by the number of classes"
+_ANCHOR = 20  # about the best batch size at the paper's first setting; a place to start, no more
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much of the work a scale does: updates, sizes on either side of the peak, rounds."""
+
+    steps: int
+    reach: int
+    rounds: int
+    n_test: int | None = None
+
+
+EFFORTS: dict[ScaleName, Effort] = {
+    "smoke": Effort(100, 1, 1, n_test=1_000),
+    "quick": Effort(1_000, 2, 2),
+    "full": Effort(10_000, 3, 20),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point on the horizontal axis: its fields, and where to look first."""
+
+    value: float
+    fields: Mapping[str, Any]
+    start: float
+    n_train: int = N_TRAIN
+    above: int = 0  # rungs wanted above the peak, beyond those that every peak gets
+
+
+def effort_of(context: Context) -> Effort:
+    """The effort for the scale of this report."""
+    return EFFORTS[context.scale]
+
+
+def setting(
+    value: float,
+    *,
+    steps: int,
+    learning_rate: float = LEARNING_RATE,
+    n_train: int = N_TRAIN,
+    momentum: float = MOMENTUM,
+    above: int = 0,
+) -> Setting:
+    """A setting that starts where g would be that of the paper's first."""
+    louder = learning_rate / LEARNING_RATE * n_train / N_TRAIN * (1 - MOMENTUM) / (1 - momentum)
+    fields = {
+        "learning_rate": learning_rate,
+        "n_train": n_train,
+        "momentum": momentum,
+        "steps": steps,
+        "cost_convention": "per_class",
+        "evaluate_at": "final",
+    }
+    return Setting(value, fields, _ANCHOR * louder, n_train, above)
+
+
+def run_until_interior(context: Context, settings: Iterable[Setting]) -> Runs:
+    """Runs at each setting, at windows of the ladder wide enough for their peaks."""
+    effort = effort_of(context)
+    settings = list(settings)
+    windows = [_window(s, int(np.argmin(np.abs(np.log(LADDER) - np.log(s.start)))), effort.reach)
+               for s in settings]  # fmt: skip
+    for _ in range(effort.rounds):
+        plans = [_plan(context, s, window) for s, window in zip(settings, windows, strict=True)]
+        runs = context.runs([run for plan in plans for run in plan])
+        wider = [
+            window | _window(s, _best_rung(runs, plan), effort.reach)
+            for s, window, plan in zip(settings, windows, plans, strict=True)
+        ]
+        if wider == windows:
+            break
+        windows = wider
+    return runs
+
+
+def _window(setting: Setting, centre: int, reach: int) -> frozenset[int]:
+    """Rungs around ``centre``, no batch larger than the training set."""
+    above = max(reach, setting.above)
+    return frozenset(
+        rung
+        for rung in range(max(0, centre - reach), centre + above + 1)
+        if rung < len(LADDER) and LADDER[rung] <= setting.n_train
+    )
+
+
+def _plan(context: Context, setting: Setting, window: frozenset[int]) -> list[RunConfig]:
+    return make_plan(
+        {**setting.fields, "data": context.data.name, "n_test": effort_of(context).n_test},
+        grid={"batch_size": [LADDER[rung] for rung in sorted(window)]},
+        seeds=context.seeds,
+    )
+
+
+def _best_rung(runs: Runs, plan: list[RunConfig]) -> int:
+    frame = runs.frame[runs.frame["key"].isin([run.key for run in plan])].copy()
+    frame["test_accuracy"] = frame["test_accuracy"].fillna(0)  # diverged: the worst
+    means = frame.groupby("batch_size")["test_accuracy"].mean()
+    return LADDER.index(int(means.index.to_numpy()[int(means.to_numpy().argmax())]))
+
+
+def judge_slope(
+    context: Context, claim: str, rule: ScalingRule, slope: Interval | None
+) -> Judgement:
+    """Whether the slope's interval contains 1; undecided if it is wider than 0.3 either way."""
+    parts: list[bool | None] = [None]
+    if slope is not None and (slope.high - slope.low) / 2 <= 0.3:
+        parts = [1 in slope]
+    return conclude(
+        claim,
+        parts,
+        decidable=context.decidable,
+        measured=None if slope is None else {"slope": short(slope.value)},
+        uncertainty={
+            "95 % interval": None if slope is None else [short(slope.low), short(slope.high)],
+            "settings used": len(rule.points) - len(rule.excluded),
+            "settings without a resolved peak": len(rule.excluded),
+        },
+        convention=CONVENTION,
+    )
+
+
+def describe(rule: ScalingRule, how: str) -> tuple[Measurement, ...]:
+    """The fitted rule in words and numbers."""
+    if rule.slope is None:
+        told = f"{len(rule.points) - len(rule.excluded)} of {len(rule.points)} settings resolved"
+        return (Measurement("slope of log B_opt", f"undetermined: {told}", how),)
+    rows = [
+        ("slope of log B_opt", f"{rule.slope}, p = {rule.p_slope_one:.2g} for slope 1"),
+        ("slope of log 1/(1/B_opt - 1/N)", str(rule.exact_slope)),
+        ("B_opt/x at slope 1", str(rule.constant)),
+        ("noise scale g at the peak", str(rule.optimal_noise_scale)),
+        ("scatter of the points over their errors", f"{rule.scatter:.2g}"),
+    ]
+    return tuple(Measurement(what, value, how) for what, value in rows)

@@ -1,0 +1,257 @@
+"""How the best batch size goes with the learning rate, the training set or the momentum.
+
+The paper predicts B_opt proportional to epsilon, to N and to 1/(1 - m): lines of slope 1 in log-log
+coordinates. Here the slope is fitted, with the errors of each B_opt carried along, and tested.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from noisescale.checks import check_choice, check_number
+from noisescale.errors import InputError
+from noisescale.noise.scale import noise_scale
+from noisescale.sweep.peak import Peak, find_peak
+
+Array = NDArray[np.float64]
+
+# The quantity that B_opt is to be proportional to, from the field's value.
+_ABSCISSA: dict[str, Callable[[float], float]] = {
+    "learning_rate": lambda value: value,
+    "n_train": lambda value: value,
+    "momentum": lambda value: 1 / (1 - value),
+}
+
+
+@dataclass(frozen=True)
+class RulePoint:
+    """One setting: the field's value, what B_opt should be proportional to, and the peak found."""
+
+    value: float
+    x: float
+    n_train: int
+    peak: Peak
+
+    @property
+    def log_error(self) -> float:
+        """Standard error of log B_opt; NaN with a single seed."""
+        peak = self.peak
+        if peak.low is None or peak.high is None:
+            return math.nan
+        quantile = float(stats.t.ppf(0.975, peak.n_seeds - 1))
+        return math.log(peak.high / peak.low) / (2 * quantile)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __contains__(self, number: float) -> bool:
+        return self.low <= number <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+@dataclass(frozen=True)
+class ScalingRule:
+    """A fitted rule B_opt = c x^slope.
+
+    Attributes:
+        over: the field that varied; x is its value, or 1/(1 - m) for the momentum.
+        points: every setting, resolved or not.
+        excluded: the values whose peak is undetermined, with the reason.
+        slope: of log B_opt against log x; None with fewer than three resolved settings.
+        exact_slope: the same for 1/(1/B_opt - 1/N), which g itself makes proportional to x.
+        p_slope_one: how likely a slope this far from 1 is, if it is 1.
+        constant: B_opt/x if the slope is 1.
+        optimal_noise_scale: g at the peak, over the resolved settings.
+        scatter: how much more the points scatter than their errors say (1: as much).
+    """
+
+    over: str
+    points: tuple[RulePoint, ...]
+    excluded: tuple[tuple[float, str], ...]
+    slope: Interval | None
+    exact_slope: Interval | None
+    p_slope_one: float | None
+    constant: Interval | None
+    optimal_noise_scale: Interval | None
+    scatter: float | None
+    _line: "_Line | None" = None
+
+    def predict(self, value: float) -> Interval:
+        """B_opt at another value of the field, along the fitted line."""
+        check_number(self.over, value, "", lambda v: v > 0 or self.over == "momentum")
+        if self._line is None:
+            raise InputError(
+                f"only {len(self.points) - len(self.excluded)} settings have a resolved peak: "
+                "three are needed to predict."
+            )
+        return self._line.predict(math.log(_ABSCISSA[self.over](value)))
+
+    def predict_batch_size(
+        self, *, learning_rate: float, n_train: int, momentum: float = 0.0
+    ) -> Interval:
+        """B_opt at any setting, if the noise scale at the peak is the same everywhere."""
+        if self.optimal_noise_scale is None:
+            raise InputError("no setting has a resolved peak: there is nothing to predict from.")
+        effective = learning_rate / (1 - momentum)
+        sizes = [
+            n_train * effective / (g + effective)
+            for g in (
+                self.optimal_noise_scale.value,
+                self.optimal_noise_scale.high,
+                self.optimal_noise_scale.low,
+            )
+        ]
+        return Interval(*sizes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values by name."""
+        return {name: value for name, value in asdict(self).items() if name != "_line"}
+
+    def __repr__(self) -> str:
+        n_used = len(self.points) - len(self.excluded)
+        head = f"ScalingRule over {self.over}: {n_used} of {len(self.points)} settings resolved"
+        if self.slope is None:
+            return f"{head}; no slope"
+        return (
+            f"{head}\n  slope {self.slope}, p = {self.p_slope_one:.2g} for slope 1; "
+            f"exact form {self.exact_slope}\n"
+            f"  B_opt = {self.constant} x at slope 1; noise scale there {self.optimal_noise_scale}"
+        )
+
+
+def fit_scaling_rule(frame: pd.DataFrame, over: str, *, n_resamples: int = 2_000) -> ScalingRule:
+    """Fit how B_opt goes with ``over``: ``"learning_rate"``, ``"n_train"`` or ``"momentum"``.
+
+    Args:
+        frame: runs as :func:`run_sweep` returns them, at several batch sizes for each value of
+            ``over``, all else equal but for the seed and the number of steps.
+        over: the field.
+        n_resamples: for the interval of each peak.
+
+    Settings whose peak is undetermined, or at the edge of the sizes tried, are left out and
+    counted. The slope's interval uses Student's t, and is widened if the points scatter more than
+    their own errors.
+    """
+    check_choice("over", over, _ABSCISSA)
+    if over not in frame:
+        raise InputError(f"the frame has no column {over!r}: give one as run_sweep returns.")
+    points = tuple(
+        RulePoint(
+            float(value),  # type: ignore[arg-type]
+            _ABSCISSA[over](float(value)),  # type: ignore[arg-type]
+            int(part["n_train"].iloc[0]),
+            find_peak(part, n_resamples=n_resamples),
+        )
+        for value, part in frame.groupby(over)
+    )
+    used = [point for point in points if point.peak.fitted is not None]
+    excluded = tuple(
+        (point.value, point.peak.undetermined or "") for point in points if point not in used
+    )
+    noise = _typical_noise_scale(frame, over, used)
+    if len(used) < 3:
+        return ScalingRule(over, points, excluded, None, None, None, None, noise, None)
+    x = np.log([point.x for point in used])
+    B = np.array([point.peak.fitted for point in used], float)
+    N = np.array([point.n_train for point in used], float)
+    errors = np.array([point.log_error for point in used])
+    line = _fit_line(x, np.log(B), errors)
+    # d log y/d log B = N/(N - B)
+    exact = _fit_line(x, np.log(1 / (1 / B - 1 / N)), errors * N / (N - B))
+    return ScalingRule(
+        over=over,
+        points=points,
+        excluded=excluded,
+        slope=line.slope,
+        exact_slope=exact.slope,
+        p_slope_one=line.p_value(1.0),
+        constant=_geometric_mean(np.log(B) - x, errors),
+        optimal_noise_scale=noise,
+        scatter=line.scatter,
+        _line=line,
+    )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A weighted straight line, its covariance, and how the points scatter about it."""
+
+    coefficients: Array  # intercept, slope
+    covariance: Array
+    scatter: float
+    typical_error: float
+    freedom: int
+
+    @property
+    def slope(self) -> Interval:
+        half = stats.t.ppf(0.975, self.freedom) * math.sqrt(self.covariance[1, 1])
+        middle = float(self.coefficients[1])
+        return Interval(middle, middle - half, middle + half)
+
+    def p_value(self, slope: float) -> float:
+        z = (self.coefficients[1] - slope) / math.sqrt(self.covariance[1, 1])
+        return float(2 * stats.t.sf(abs(z), self.freedom))
+
+    def predict(self, x: float) -> Interval:
+        """What a new measurement like the others would give at ``x``."""
+        at = np.array([1.0, x])
+        variance = at @ self.covariance @ at + self.typical_error**2
+        half = stats.t.ppf(0.975, self.freedom) * math.sqrt(variance)
+        middle = float(at @ self.coefficients)
+        return Interval(*np.exp([middle, middle - half, middle + half]).tolist())
+
+
+def _fit_line(x: Array, y: Array, errors: Array) -> _Line:
+    freedom = len(x) - 2
+    known = bool(np.isfinite(errors).all() and (errors > 0).all())
+    weights = 1 / errors if known else np.ones(len(x))
+    design = np.column_stack([np.ones(len(x)), x])
+    inverse = np.linalg.inv((design * weights[:, None] ** 2).T @ design)
+    coefficients = inverse @ (design * weights[:, None] ** 2).T @ y
+    residuals = weights * (y - design @ coefficients)
+    scatter = math.sqrt(float(residuals @ residuals) / freedom)
+    # Errors that are known may be too small, and are then scaled up, never down.
+    factor = max(1.0, scatter) if known else scatter
+    typical = factor * float(np.sqrt(np.mean(1 / weights**2)))
+    covariance = np.asarray(inverse * factor**2, float)
+    return _Line(coefficients, covariance, scatter, typical, freedom)
+
+
+def _geometric_mean(logs: Array, errors: Array) -> Interval:
+    """exp of the weighted mean of ``logs``, with an interval from their own scatter."""
+    known = bool(np.isfinite(errors).all() and (errors > 0).all())
+    weights = 1 / errors**2 if known else np.ones(len(logs))
+    mean = float(weights @ logs / weights.sum())
+    if len(logs) < 2:
+        return Interval(math.exp(mean), math.nan, math.nan)
+    spread = math.sqrt(float(weights @ (logs - mean) ** 2 / weights.sum() / (len(logs) - 1)))
+    error = max(spread, 1 / math.sqrt(weights.sum())) if known else spread
+    half = float(stats.t.ppf(0.975, len(logs) - 1)) * error
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _typical_noise_scale(frame: pd.DataFrame, over: str, used: list[RulePoint]) -> Interval | None:
+    if not used:
+        return None
+    logs = []
+    for point in used:
+        row = frame[frame[over] == point.value].iloc[0]
+        assert point.peak.fitted is not None
+        # The peak lies between whole batch sizes: g goes with N/B - 1.
+        unit = noise_scale(float(row["learning_rate"]), 1, 2, float(row["momentum"]))
+        logs.append(math.log(unit * (point.n_train / point.peak.fitted - 1)))
+    return _geometric_mean(np.array(logs), np.array([point.log_error for point in used]))
