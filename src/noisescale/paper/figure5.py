@@ -4,6 +4,7 @@ import numpy as np
 
 from noisescale.paper.batches import MOMENTUM, N_TRAIN
 from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.footnote import measure_footnote
 from noisescale.paper.rule_drawing import draw_rule
 from noisescale.paper.runs import Estimate, Runs, estimate, short
 from noisescale.paper.scaling import (
@@ -25,13 +26,14 @@ _RATES = {
 
 
 def measure(context: Context) -> Outcome:
-    """Find the best batch size at each learning rate; judge C18 and C19."""
+    """Find the best batch size at each learning rate; judge C18, C19 and C33."""
     rates, effort = _RATES[context.scale], effort_of(context)
     runs = run_until_interior(
         context,
-        [setting(r, learning_rate=r, steps=round(effort.steps / r)) for r in rates],
+        [setting(learning_rate=r, steps=round(effort.steps / r)) for r in rates],
     )
     rule = fit_scaling_rule(runs.frame, "learning_rate")
+    footnote = measure_footnote(context)
     how = f"{context.seeds} seeds, m = {MOMENTUM:g}, N = {N_TRAIN:,}, {effort.steps:,}/ε updates"
     return Outcome(
         statement=(
@@ -43,12 +45,15 @@ def measure(context: Context) -> Outcome:
         pictures=(
             draw_rule(rule, name="figure5", symbol="ε", x_label="learning rate ε",
                       labels={rate: f"{rate:g}" for rate in rates}),
+            *footnote.pictures,
         ),
-        measurements=describe(rule, how),
+        measurements=(*describe(rule, how), *footnote.measurements),
         judgements=(
             judge_slope(context, "C18", rule, rule.slope),
             _judge_peaks(context, runs, rule),
+            footnote.judgement,
         ),
+        remarks=(footnote.remark,),
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def measure(context: Context) -> Outcome:
     sizes = [n for n in _SIZES[context.scale] if n <= len(context.data.y_train)]
     far = _FAR if context.scale == "full" else 0
     runs = run_until_interior(
-        context, [setting(n, n_train=n, steps=effort.steps, above=far) for n in sizes]
+        context, [setting(n_train=n, steps=effort.steps, above=far) for n in sizes]
     )
     rule = fit_scaling_rule(runs.frame, "n_train")
     large = rule

@@ -22,9 +22,7 @@ _MOMENTA = {
 def measure(context: Context) -> Outcome:
     """Find the best batch size at each momentum; judge C22."""
     momenta, effort = _MOMENTA[context.scale], effort_of(context)
-    runs = run_until_interior(
-        context, [setting(m, momentum=m, steps=effort.steps) for m in momenta]
-    )
+    runs = run_until_interior(context, [setting(momentum=m, steps=effort.steps) for m in momenta])
     rule = fit_scaling_rule(runs.frame, "momentum")
     how = f"{context.seeds} seeds, ε = {LEARNING_RATE:g}, N = {N_TRAIN:,}, {effort.steps:,} updates"
     return Outcome(

@@ -15,7 +15,7 @@ from noisescale.sweep.rules import ScalingRule
 def draw_rule(
     rule: ScalingRule, *, name: str, symbol: str, x_label: str, labels: Mapping[float, str]
 ) -> Picture:
-    """Panel a: accuracy against B for each setting. Panel b: B_opt, with the lines."""
+    """Panel a: accuracy curves, one a setting. Panel b: where they peak, with the lines."""
     with house_style():
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         panels = figure.subplots(1, 2)
@@ -28,16 +28,17 @@ def draw_rule(
         else f"{labels[point.value]}: undetermined"
         for point in rule.points
     )
+    what = rule.optimum.replace("_", " ")
     slope = "no slope" if rule.slope is None else f"fitted slope {rule.slope}"
     return Picture(
         name=name,
         svg=svg,
-        caption="(a) Test accuracy after the last update against the batch size, mean over seeds "
-        f"with standard errors, for each {symbol}. (b) The best batch size: thick bars are 95 % "
-        "intervals of the fitted peak, thin ones reach to the neighbouring sizes of the best "
-        "observed (the paper's error bars); hollow points are not resolved and not fitted.",
-        alt=f"Two charts: test accuracy against the batch size, and the best batch size against "
-        f"{x_label}, with {slope}. Best batch sizes by {symbol}: {found}.",
+        caption=f"(a) Test accuracy after the last update against the {what}, mean over seeds "
+        f"with standard errors, for each {symbol}. (b) The best {what}: thick bars are 95 % "
+        "intervals of the fitted peak, thin ones reach to the neighbours of the best observed "
+        "(the paper's error bars); hollow points are not resolved and not fitted.",
+        alt=f"Two charts: test accuracy against the {what}, and the best {what} against "
+        f"{x_label}, with {slope}. Best {what} by {symbol}: {found}.",
     )
 
 
@@ -49,7 +50,8 @@ def _draw_curves(axes: Axes, rule: ScalingRule, symbol: str, labels: Mapping[flo
         axes.errorbar(peak.sizes, peak.mean, yerr=np.nan_to_num(np.array(peak.error)),
                       color=colours(place), marker=".", linewidth=1,
                       label=labels[point.value])  # fmt: skip
-    axes.set(xscale="log", xlabel="batch size B", ylabel="test accuracy", title="(a)")
+    axes.set(xscale="log", xlabel=rule.optimum.replace("_", " "), ylabel="test accuracy")
+    axes.set(title="(a)")
     axes.set_ylim(max(0, top - 0.12), top + 0.01)
     axes.legend(title=symbol, fontsize=8, ncols=2)
 
@@ -74,4 +76,5 @@ def _draw_peaks(axes: Axes, rule: ScalingRule, x_label: str) -> None:
                           color=COLOURS[1], alpha=0.15, linewidth=0)  # fmt: skip
         axes.plot(xs, rule.constant.value * xs, "--", color=COLOURS[2], label="slope 1")
         axes.legend(loc="upper left")
-    axes.set(xscale="log", yscale="log", xlabel=x_label, ylabel="best batch size", title="(b)")
+    axes.set(xscale="log", yscale="log", xlabel=x_label, title="(b)")
+    axes.set(ylabel="best " + rule.optimum.replace("_", " "))

@@ -5,6 +5,7 @@ rule puts the peak, then wider until the peak that was found lies well inside: w
 starts makes no difference to where it ends.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,12 +47,12 @@ EFFORTS: dict[ScaleName, Effort] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One point on the horizontal axis: its fields, and where to look first."""
+    """One point on the horizontal axis: its fields, and where to look first for the best rung."""
 
-    value: float
     fields: Mapping[str, Any]
     start: float
-    n_train: int = N_TRAIN
+    axis: str = "batch_size"
+    ladder: tuple[float, ...] = LADDER
     above: int = 0  # rungs wanted above the peak, beyond those that every peak gets
 
 
@@ -61,7 +62,6 @@ def effort_of(context: Context) -> Effort:
 
 
 def setting(
-    value: float,
     *,
     steps: int,
     learning_rate: float = LEARNING_RATE,
@@ -79,20 +79,19 @@ def setting(
         "cost_convention": "per_class",
         "evaluate_at": "final",
     }
-    return Setting(value, fields, _ANCHOR * louder, n_train, above)
+    return Setting(fields, _ANCHOR * louder, above=above)
 
 
 def run_until_interior(context: Context, settings: Iterable[Setting]) -> Runs:
     """Runs at each setting, at windows of the ladder wide enough for their peaks."""
     effort = effort_of(context)
     settings = list(settings)
-    windows = [_window(s, int(np.argmin(np.abs(np.log(LADDER) - np.log(s.start)))), effort.reach)
-               for s in settings]  # fmt: skip
+    windows = [_window(s, _nearest(s), effort.reach) for s in settings]  # fmt: skip
     for _ in range(effort.rounds):
         plans = [_plan(context, s, window) for s, window in zip(settings, windows, strict=True)]
         runs = context.runs([run for plan in plans for run in plan])
         wider = [
-            window | _window(s, _best_rung(runs, plan), effort.reach)
+            window | _window(s, _best_rung(runs, s, plan), effort.reach)
             for s, window, plan in zip(settings, windows, plans, strict=True)
         ]
         if wider == windows:
@@ -103,27 +102,30 @@ def run_until_interior(context: Context, settings: Iterable[Setting]) -> Runs:
 
 def _window(setting: Setting, centre: int, reach: int) -> frozenset[int]:
     """Rungs around ``centre``, no batch larger than the training set."""
-    above = max(reach, setting.above)
-    return frozenset(
-        rung
-        for rung in range(max(0, centre - reach), centre + above + 1)
-        if rung < len(LADDER) and LADDER[rung] <= setting.n_train
-    )
+    rungs = range(max(0, centre - reach), centre + max(reach, setting.above) + 1)
+    largest = setting.fields["n_train"] if setting.axis == "batch_size" else math.inf
+    ladder = setting.ladder
+    return frozenset(r for r in rungs if r < len(ladder) and ladder[r] <= largest)
+
+
+def _nearest(setting: Setting) -> int:
+    """The rung to look at first."""
+    return int(np.argmin(np.abs(np.log(setting.ladder) - math.log(setting.start))))
 
 
 def _plan(context: Context, setting: Setting, window: frozenset[int]) -> list[RunConfig]:
     return make_plan(
         {**setting.fields, "data": context.data.name, "n_test": effort_of(context).n_test},
-        grid={"batch_size": [LADDER[rung] for rung in sorted(window)]},
+        grid={setting.axis: [setting.ladder[rung] for rung in sorted(window)]},
         seeds=context.seeds,
     )
 
 
-def _best_rung(runs: Runs, plan: list[RunConfig]) -> int:
+def _best_rung(runs: Runs, setting: Setting, plan: list[RunConfig]) -> int:
     frame = runs.frame[runs.frame["key"].isin([run.key for run in plan])].copy()
     frame["test_accuracy"] = frame["test_accuracy"].fillna(0)  # diverged: the worst
-    means = frame.groupby("batch_size")["test_accuracy"].mean()
-    return LADDER.index(int(means.index.to_numpy()[int(means.to_numpy().argmax())]))
+    means = frame.groupby(setting.axis)["test_accuracy"].mean()
+    return setting.ladder.index(float(means.index.to_numpy()[int(means.to_numpy().argmax())]))
 
 
 def judge_slope(
@@ -149,14 +151,16 @@ def judge_slope(
 
 def describe(rule: ScalingRule, how: str) -> tuple[Measurement, ...]:
     """The fitted rule in words and numbers."""
+    best = "B_opt" if rule.optimum == "batch_size" else "ε_opt"
     if rule.slope is None:
         told = f"{len(rule.points) - len(rule.excluded)} of {len(rule.points)} settings resolved"
-        return (Measurement("slope of log B_opt", f"undetermined: {told}", how),)
+        return (Measurement(f"slope of log {best}", f"undetermined: {told}", how),)
     rows = [
-        ("slope of log B_opt", f"{rule.slope}, p = {rule.p_slope_one:.2g} for slope 1"),
-        ("slope of log 1/(1/B_opt - 1/N)", str(rule.exact_slope)),
-        ("B_opt/x at slope 1", str(rule.constant)),
+        (f"slope of log {best}", f"{rule.slope}, p = {rule.p_slope_one:.2g} for slope 1"),
         ("noise scale g at the peak", str(rule.optimal_noise_scale)),
         ("scatter of the points over their errors", f"{rule.scatter:.2g}"),
     ]
+    if rule.exact_slope is not None:
+        rows.insert(1, ("slope of log 1/(1/B_opt - 1/N)", str(rule.exact_slope)))
+        rows.insert(2, ("B_opt/x at slope 1", str(rule.constant)))
     return tuple(Measurement(what, value, how) for what, value in rows)

@@ -16,7 +16,6 @@ from scipy import stats
 
 from noisescale.checks import check_choice, check_number
 from noisescale.errors import InputError
-from noisescale.noise.scale import noise_scale
 from noisescale.sweep.peak import Peak, find_peak
 
 Array = NDArray[np.float64]
@@ -24,6 +23,7 @@ Array = NDArray[np.float64]
 # The quantity that B_opt is to be proportional to, from the field's value.
 _ABSCISSA: dict[str, Callable[[float], float]] = {
     "learning_rate": lambda value: value,
+    "batch_size": lambda value: value,
     "n_train": lambda value: value,
     "momentum": lambda value: 1 / (1 - value),
 }
@@ -69,10 +69,13 @@ class ScalingRule:
 
     Attributes:
         over: the field that varied; x is its value, or 1/(1 - m) for the momentum.
+        optimum: what was optimised at each value: ``"batch_size"``, or ``"learning_rate"``, which
+            then takes the place of B_opt below.
         points: every setting, resolved or not.
         excluded: the values whose peak is undetermined, with the reason.
         slope: of log B_opt against log x; None with fewer than three resolved settings.
-        exact_slope: the same for 1/(1/B_opt - 1/N), which g itself makes proportional to x.
+        exact_slope: the same for 1/(1/B_opt - 1/N), which g itself makes proportional to x; None
+            if the learning rate was optimised.
         p_slope_one: how likely a slope this far from 1 is, if it is 1.
         constant: B_opt/x if the slope is 1.
         optimal_noise_scale: g at the peak, over the resolved settings.
@@ -80,6 +83,7 @@ class ScalingRule:
     """
 
     over: str
+    optimum: str
     points: tuple[RulePoint, ...]
     excluded: tuple[tuple[float, str], ...]
     slope: Interval | None
@@ -129,17 +133,21 @@ class ScalingRule:
         return (
             f"{head}\n  slope {self.slope}, p = {self.p_slope_one:.2g} for slope 1; "
             f"exact form {self.exact_slope}\n"
-            f"  B_opt = {self.constant} x at slope 1; noise scale there {self.optimal_noise_scale}"
+            f"  best {self.optimum} = {self.constant} x at slope 1; noise scale there "
+            f"{self.optimal_noise_scale}"
         )
 
 
-def fit_scaling_rule(frame: pd.DataFrame, over: str, *, n_resamples: int = 2_000) -> ScalingRule:
+def fit_scaling_rule(
+    frame: pd.DataFrame, over: str, *, optimum: str = "batch_size", n_resamples: int = 2_000
+) -> ScalingRule:
     """Fit how B_opt goes with ``over``: ``"learning_rate"``, ``"n_train"`` or ``"momentum"``.
 
     Args:
         frame: runs as :func:`run_sweep` returns them, at several batch sizes for each value of
             ``over``, all else equal but for the seed and the number of steps.
         over: the field.
+        optimum: ``"learning_rate"`` to fit the best learning rate instead of the best batch size.
         n_resamples: for the interval of each peak.
 
     Settings whose peak is undetermined, or at the edge of the sizes tried, are left out and
@@ -147,6 +155,9 @@ def fit_scaling_rule(frame: pd.DataFrame, over: str, *, n_resamples: int = 2_000
     their own errors.
     """
     check_choice("over", over, _ABSCISSA)
+    check_choice("optimum", optimum, ("batch_size", "learning_rate"))
+    if over == optimum:
+        raise InputError(f"{over} cannot be both varied and optimised: choose another.")
     if over not in frame:
         raise InputError(f"the frame has no column {over!r}: give one as run_sweep returns.")
     points = tuple(
@@ -154,7 +165,7 @@ def fit_scaling_rule(frame: pd.DataFrame, over: str, *, n_resamples: int = 2_000
             float(value),  # type: ignore[arg-type]
             _ABSCISSA[over](float(value)),  # type: ignore[arg-type]
             int(part["n_train"].iloc[0]),
-            find_peak(part, n_resamples=n_resamples),
+            find_peak(part, over=optimum, n_resamples=n_resamples),
         )
         for value, part in frame.groupby(over)
     )
@@ -162,22 +173,24 @@ def fit_scaling_rule(frame: pd.DataFrame, over: str, *, n_resamples: int = 2_000
     excluded = tuple(
         (point.value, point.peak.undetermined or "") for point in points if point not in used
     )
-    noise = _typical_noise_scale(frame, over, used)
+    noise = _typical_noise_scale(frame, over, optimum, used)
     if len(used) < 3:
-        return ScalingRule(over, points, excluded, None, None, None, None, noise, None)
+        return ScalingRule(over, optimum, points, excluded, None, None, None, None, noise, None)
     x = np.log([point.x for point in used])
     B = np.array([point.peak.fitted for point in used], float)
     N = np.array([point.n_train for point in used], float)
     errors = np.array([point.log_error for point in used])
     line = _fit_line(x, np.log(B), errors)
-    # d log y/d log B = N/(N - B)
-    exact = _fit_line(x, np.log(1 / (1 / B - 1 / N)), errors * N / (N - B))
+    exact = None
+    if optimum == "batch_size":  # d log y/d log B = N/(N - B)
+        exact = _fit_line(x, np.log(1 / (1 / B - 1 / N)), errors * N / (N - B))
     return ScalingRule(
         over=over,
+        optimum=optimum,
         points=points,
         excluded=excluded,
         slope=line.slope,
-        exact_slope=exact.slope,
+        exact_slope=exact.slope if exact else None,
         p_slope_one=line.p_value(1.0),
         constant=_geometric_mean(np.log(B) - x, errors),
         optimal_noise_scale=noise,
@@ -244,14 +257,18 @@ def _geometric_mean(logs: Array, errors: Array) -> Interval:
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
-def _typical_noise_scale(frame: pd.DataFrame, over: str, used: list[RulePoint]) -> Interval | None:
+def _typical_noise_scale(
+    frame: pd.DataFrame, over: str, optimum: str, used: list[RulePoint]
+) -> Interval | None:
+    """g at the peaks, which lie between the sizes that were run."""
     if not used:
         return None
     logs = []
     for point in used:
         row = frame[frame[over] == point.value].iloc[0]
+        at = {"learning_rate": float(row["learning_rate"]), "batch_size": float(row["batch_size"])}
         assert point.peak.fitted is not None
-        # The peak lies between whole batch sizes: g goes with N/B - 1.
-        unit = noise_scale(float(row["learning_rate"]), 1, 2, float(row["momentum"]))
-        logs.append(math.log(unit * (point.n_train / point.peak.fitted - 1)))
+        at[optimum] = point.peak.fitted
+        effective = at["learning_rate"] / (1 - float(row["momentum"]))
+        logs.append(math.log(effective * (point.n_train / at["batch_size"] - 1)))
     return _geometric_mean(np.array(logs), np.array([point.log_error for point in used]))
