@@ -96,13 +96,15 @@ def _draw(runs: Runs, peak: Peak) -> Picture:
         panels = figure.subplots(1, 2)
         _draw_curves(panels[0], runs, peak)
         _draw_ends(panels[1], runs, peak)
+        _draw_top(panels[1], peak)
         svg = to_svg(figure)
     return Picture(
         name="figure4",
         svg=svg,
         caption="(a) Test accuracy during training, mean over seeds, at every second batch size "
         "and the best. (b) Test accuracy after the last update; error bars are standard errors "
-        "over seeds. Open circles: some runs diverged and count as guessing at random.",
+        "over seeds, the band is the fitted peak's 95 % interval, the inset shows the top. Open "
+        "circles: some runs diverged and count as guessing at random.",
         alt="Two charts: test accuracy against gradient updates for several batch sizes, and test "
         f"accuracy after the last update against the batch size, highest at B = {peak.best} with "
         f"{peak.accuracy:.3f}, {peak.mean[0]:.3f} at the smallest and {peak.mean[-1]:.3f} at the "
@@ -118,7 +120,7 @@ def _draw_curves(axes: Axes, runs: Runs, peak: Peak) -> None:
         axes.plot(steps[1:], curves.mean(axis=0)[1:], color=colours(place), label=f"{B}")
     axes.set(xscale="log", xlabel="gradient updates", ylabel="test accuracy", ylim=(0, 1))
     axes.set(title="(a)")
-    axes.legend(title="B", fontsize=8, ncols=2, loc="upper left")
+    axes.legend(title="B", fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def _draw_ends(axes: Axes, runs: Runs, peak: Peak) -> None:
@@ -128,12 +130,21 @@ def _draw_ends(axes: Axes, runs: Runs, peak: Peak) -> None:
                   markersize=4, linewidth=1)  # fmt: skip
     hollow = np.isin(x, list(unstable))
     axes.plot(x[hollow], y[hollow], "o", markersize=5, color=COLOURS[0], markerfacecolor="white")
-    axes.axvline(peak.best, color="grey", linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", xlabel="batch size B", ylabel="test accuracy", title="(b)")
     if peak.fitted is not None and peak.low is not None and peak.high is not None:
         axes.axvspan(peak.low, peak.high, color=COLOURS[1], alpha=0.2, linewidth=0)
-        axes.axvline(peak.fitted, color=COLOURS[1], linewidth=1, label="fitted peak, 95 % interval")
-        axes.legend(loc="lower right")
-    axes.set(xscale="log", xlabel="batch size B", ylabel="test accuracy", title="(b)")
+        axes.axvline(peak.fitted, color=COLOURS[1], linewidth=1)
+
+
+def _draw_top(axes: Axes, peak: Peak) -> None:
+    """The same, close to the peak."""
+    inset = axes.inset_axes((0.44, 0.12, 0.54, 0.5))
+    x, y, error = (np.array(column, float) for column in (peak.sizes, peak.mean, peak.error))
+    shown = y > peak.accuracy - 0.04
+    inset.errorbar(x[shown], y[shown], yerr=np.nan_to_num(error[shown]), color=COLOURS[0],
+                   marker="o", markersize=3, linewidth=1)  # fmt: skip
+    inset.set(xscale="log")
+    inset.tick_params(labelsize=8)
 
 
 SECTION = Section(id="4", title="Figure 4: an optimum batch size", measure=measure)

@@ -15,7 +15,7 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.figure3 import times_to_converge
 from noisescale.paper.runs import Array, Runs, estimate, short
 from noisescale.paper.section import Context, Outcome, Picture, Section
-from noisescale.paper.style import draw_band, house_style, to_svg
+from noisescale.paper.style import COLOURS, draw_band, house_style, to_svg
 
 _LATE = 0.8  # of the updates: fluctuations are measured after that
 
@@ -145,7 +145,7 @@ def _draw(plain: Runs, regularised: Runs, large: int, penalty: str) -> Picture:
                 steps, curves = runs.curve(metric, batch_size=B)
                 draw_band(axes, steps[1:], curves[:, 1:], f"B = {B}", colour)
                 steps, curves = plain.curve(metric, batch_size=B)
-                axes.plot(steps[1:], curves.mean(axis=0)[1:], color=f"C{colour}", linewidth=0.8,
+                axes.plot(steps[1:], curves.mean(axis=0)[1:], color=COLOURS[colour], linewidth=0.8,
                           linestyle=":", label=f"B = {B}, no L2")  # fmt: skip
             axes.set(xscale="log", xlabel="gradient updates", ylabel=label, title=f"({letter})")
         panels[0].set_ylim(0.5, None)
