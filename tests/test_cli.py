@@ -25,7 +25,7 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("paper",), ("sweep",), ("runs",), ("data",), ("data", "fetch")]
+    "command", [(), ("paper",), ("sweep",), ("runs",), ("recipe",), ("data",), ("data", "fetch")]
 )
 def test_help_reads_well(command):
     done = noisescale_cli(*command, "--help")
@@ -40,6 +40,7 @@ def test_help_reads_well(command):
 def test_cheap_commands_do_not_import_jax():
     code = (
         "import sys, noisescale, noisescale.cli, noisescale.data, noisescale.sweep.listing; "
+        "from noisescale import Recipe, noise_scale; import noisescale.noise.show; "
         "print('jax' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -123,3 +124,47 @@ def test_tracebacks_only_with_debug(tmp_path):
     debug = noisescale_cli("data", "fetch", "imagenet", "--debug")
     assert "Traceback" not in plain.stderr
     assert "Traceback" in debug.stderr
+
+
+TUNED = ("recipe", "--learning-rate", "0.1", "--batch-size", "256", "--n-train", "50000")
+
+
+def test_recipes_side_by_side():
+    done = noisescale_cli(*TUNED, "--momentum", "0.9", "--to-batch-size", "8192")
+    assert done.returncode == 0, done.stderr
+    for text in ("tuned", "linear rule", "exact rule", "3.2", "3.80742", "noise scale g", "16% of"):
+        assert text in done.stdout
+    told = json.loads(noisescale_cli(*TUNED, "--to-batch-size", "512", "--json").stdout)
+    assert told["linear rule"]["learning_rate"] == pytest.approx(0.2)
+    assert told["exact rule"]["noise_scale"] == pytest.approx(told["tuned"]["noise_scale"])
+    one = json.loads(
+        noisescale_cli(*TUNED, "--to-n-train", "100000", "--rule", "exact", "--json").stdout
+    )
+    assert one["exact rule"]["batch_size"] == 512
+    assert "linear rule" not in one
+    alone = noisescale_cli(*TUNED)
+    assert "tuned" in alone.stdout
+    whole = noisescale_cli(*TUNED, "--to-batch-size", "50000")
+    assert whole.returncode == 0
+    assert "exact rule: a batch of all 50000 examples has no noise" in whole.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--to-batch-size", "99999"), "batch_size must be at most 50000"),
+        (
+            ("--to-batch-size", "512", "--to-momentum", "0.5"),
+            "was asked for batch_size and momentum",
+        ),
+        (("--to-batch-size", "512", "--via", "magic"), "via must be one of"),
+        (("--to-batch-size", "64", "--via", "momentum"), "below 0"),
+        (("--to-batch-size", "512", "--rule", "cubic"), "rule must be one of linear, exact"),
+        (("--momentum", "1"), "momentum must be a finite number in [0, 1), got 1."),
+    ],
+)
+def test_bad_recipes(options, message):
+    done = noisescale_cli(*TUNED, *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

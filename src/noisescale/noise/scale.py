@@ -53,7 +53,7 @@ def noise_scale(
 ) -> float:
     """The noise scale g = epsilon (N/B - 1)/(1 - m); with ``approximate``, epsilon N/(B (1 - m)).
 
-    >>> noise_scale(0.1, 256, 50_000, momentum=0.9)
+    >>> round(noise_scale(0.1, 256, 50_000, momentum=0.9), 4)
     194.3125
     """
     n_train = check_whole("n_train", n_train, at_least=1)
