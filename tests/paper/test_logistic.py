@@ -9,7 +9,7 @@ P = np.logspace(-8, 6, 57)
 
 
 def context(data, seeds=3, scale="full"):
-    return Context(data, scale, seeds, lambda line: None)
+    return Context(data, scale, seeds, store=None, engine=None)
 
 
 def curves(*, seeds=3, **columns):

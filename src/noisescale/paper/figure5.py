@@ -5,6 +5,7 @@ import numpy as np
 from noisescale.paper.batches import MOMENTUM, N_TRAIN
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.footnote import measure_footnote
+from noisescale.paper.prediction import check_prediction
 from noisescale.paper.rule_drawing import draw_rule
 from noisescale.paper.runs import Estimate, Runs, estimate, short
 from noisescale.paper.scaling import (
@@ -47,7 +48,11 @@ def measure(context: Context) -> Outcome:
                       labels={rate: f"{rate:g}" for rate in rates}),
             *footnote.pictures,
         ),
-        measurements=(*describe(rule, how), *footnote.measurements),
+        measurements=(
+            *describe(rule, how),
+            *footnote.measurements,
+            *check_prediction(context, rule),
+        ),
         judgements=(
             judge_slope(context, "C18", rule, rule.slope),
             _judge_peaks(context, runs, rule),

@@ -79,6 +79,7 @@ class ScalingRule:
         p_slope_one: how likely a slope this far from 1 is, if it is 1.
         constant: B_opt/x if the slope is 1.
         optimal_noise_scale: g at the peak, over the resolved settings.
+        noise_scale_elsewhere: the same with the interval for one more setting.
         scatter: how much more the points scatter than their errors say (1: as much).
     """
 
@@ -91,6 +92,7 @@ class ScalingRule:
     p_slope_one: float | None
     constant: Interval | None
     optimal_noise_scale: Interval | None
+    noise_scale_elsewhere: Interval | None
     scatter: float | None
     _line: "_Line | None" = None
 
@@ -108,15 +110,15 @@ class ScalingRule:
         self, *, learning_rate: float, n_train: int, momentum: float = 0.0
     ) -> Interval:
         """B_opt at any setting, if the noise scale at the peak is the same everywhere."""
-        if self.optimal_noise_scale is None:
+        if self.noise_scale_elsewhere is None:
             raise InputError("no setting has a resolved peak: there is nothing to predict from.")
         effective = learning_rate / (1 - momentum)
         sizes = [
             n_train * effective / (g + effective)
             for g in (
-                self.optimal_noise_scale.value,
-                self.optimal_noise_scale.high,
-                self.optimal_noise_scale.low,
+                self.noise_scale_elsewhere.value,
+                self.noise_scale_elsewhere.high,
+                self.noise_scale_elsewhere.low,
             )
         ]
         return Interval(*sizes)
@@ -173,9 +175,14 @@ def fit_scaling_rule(
     excluded = tuple(
         (point.value, point.peak.undetermined or "") for point in points if point not in used
     )
-    noise = _typical_noise_scale(frame, over, optimum, used)
+    noise, elsewhere = (
+        _typical_noise_scale(frame, over, optimum, used, another=another)
+        for another in (False, True)
+    )
     if len(used) < 3:
-        return ScalingRule(over, optimum, points, excluded, None, None, None, None, noise, None)
+        return ScalingRule(
+            over, optimum, points, excluded, None, None, None, None, noise, elsewhere, None
+        )
     x = np.log([point.x for point in used])
     B = np.array([point.peak.fitted for point in used], float)
     N = np.array([point.n_train for point in used], float)
@@ -194,6 +201,7 @@ def fit_scaling_rule(
         p_slope_one=line.p_value(1.0),
         constant=_geometric_mean(np.log(B) - x, errors),
         optimal_noise_scale=noise,
+        noise_scale_elsewhere=elsewhere,
         scatter=line.scatter,
         _line=line,
     )
@@ -244,8 +252,11 @@ def _fit_line(x: Array, y: Array, errors: Array) -> _Line:
     return _Line(coefficients, covariance, scatter, typical, freedom)
 
 
-def _geometric_mean(logs: Array, errors: Array) -> Interval:
-    """exp of the weighted mean of ``logs``, with an interval from their own scatter."""
+def _geometric_mean(logs: Array, errors: Array, *, another: bool = False) -> Interval:
+    """exp of the weighted mean of ``logs``, with an interval from their own scatter.
+
+    With ``another``, the interval is for one more value like these.
+    """
     known = bool(np.isfinite(errors).all() and (errors > 0).all())
     weights = 1 / errors**2 if known else np.ones(len(logs))
     mean = float(weights @ logs / weights.sum())
@@ -253,12 +264,14 @@ def _geometric_mean(logs: Array, errors: Array) -> Interval:
         return Interval(math.exp(mean), math.nan, math.nan)
     spread = math.sqrt(float(weights @ (logs - mean) ** 2 / weights.sum() / (len(logs) - 1)))
     error = max(spread, 1 / math.sqrt(weights.sum())) if known else spread
+    if another:
+        error *= math.sqrt(len(logs) + 1)
     half = float(stats.t.ppf(0.975, len(logs) - 1)) * error
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def _typical_noise_scale(
-    frame: pd.DataFrame, over: str, optimum: str, used: list[RulePoint]
+    frame: pd.DataFrame, over: str, optimum: str, used: list[RulePoint], *, another: bool
 ) -> Interval | None:
     """g at the peaks, which lie between the sizes that were run."""
     if not used:
@@ -271,4 +284,5 @@ def _typical_noise_scale(
         at[optimum] = point.peak.fitted
         effective = at["learning_rate"] / (1 - float(row["momentum"]))
         logs.append(math.log(effective * (point.n_train / at["batch_size"] - 1)))
-    return _geometric_mean(np.array(logs), np.array([point.log_error for point in used]))
+    errors = np.array([point.log_error for point in used])
+    return _geometric_mean(np.array(logs), errors, another=another)
