@@ -129,8 +129,9 @@ def sweep(
 ) -> None:
     """Run the runs of a plan that its store lacks."""
     from noisescale.sweep import load_plan, run_sweep
-    from noisescale.sweep.listing import make_folder, table
+    from noisescale.sweep.listing import first_failure, make_folder, table
 
+    sys.path.insert(0, str(Path.cwd()))  # for data and models given as module:function
     runs = load_plan(plan)
     folder = make_folder(Path(f"{plan.stem}-runs") if out is None else out)
     with show_progress(silent=quiet or json) as progress:
@@ -146,11 +147,13 @@ def sweep(
     counts = {str(status): int(n) for status, n in frame["status"].value_counts().items()}
     if json:
         print(jsonlib.dumps({"store": str((folder / "runs.sqlite").resolve()), "runs": counts}))
-        return
-    if not quiet:
+    elif not quiet:
         Console().print(table(frame.sort_values("test_accuracy", ascending=False).head(10)))
         told = ", ".join(f"{n} {status}" for status, n in counts.items())
         print(f"{len(frame)} runs: {told}. All of them: noisescale runs {folder}")
+    if (reason := first_failure(frame)) is not None:
+        tail = f"noisescale runs {folder} --where status=failed --json has the tracebacks"
+        _fail(f"{counts['failed']} of {len(frame)} runs failed, the first: {reason} ({tail})", 1)
 
 
 @app.command(epilog="Example: noisescale runs my-runs --where 'batch_size<=30' --export small.csv")
@@ -178,9 +181,13 @@ def runs(
     debug: Debug = False,
 ) -> None:
     """List, filter and export the runs of a store; it may be in use."""
-    from noisescale.sweep.listing import choose, export_frame, table
+    from noisescale.checks import check_whole
+    from noisescale.sweep.listing import choose, export_frame, table, to_json
     from noisescale.sweep.store import RunStore, copy_readable
 
+    check_whole("limit", limit, at_least=1)
+    if curves and export is None:
+        raise InputError("--curves goes with --export: say where to write them.")
     if salvage is not None:
         count = copy_readable(store, salvage)
         print(jsonlib.dumps({"salvaged": count}) if json else f"{count} runs saved in {salvage}")
@@ -194,7 +201,7 @@ def runs(
             print(f"{len(frame)} runs in {export}")
         return
     if json:
-        print(frame.to_json(orient="records"))
+        print(to_json(frame))
         return
     Console().print(table(frame.tail(limit)))
     if not quiet:

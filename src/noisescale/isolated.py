@@ -37,14 +37,15 @@ class WorkerDiedError(RuntimeError):
     """A worker process ended before it could answer."""
 
 
-def call(target: str, *args: Any, home: int) -> Any:
+def call(target: str, *args: Any, home: int, owner: str) -> Any:
     """``module:function`` called with one thread, here or in a child of this process.
 
-    ``home`` is the process id of whoever asks: its own JAX is never limited.
+    ``home`` is the process id of whoever asks: its own JAX is never limited. ``owner`` names the
+    sweep that a child works for.
     """
     if os.getpid() != home and _prepare():
         return _resolve(target)(*args)
-    return _child().call(target, *args)
+    return _child(owner).call(target, *args)
 
 
 def ping() -> str:
@@ -59,9 +60,9 @@ def start_worker() -> None:
     threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
 
 
-def stop_children() -> None:
-    """End the child processes that calls from this process started."""
-    for child in list(_children):
+def stop_children(owner: str) -> None:
+    """End the child processes that work for ``owner`` in this process."""
+    for child in [child for child in _children if child.owner == owner]:
         child.kill()
 
 
@@ -89,7 +90,8 @@ def _watch_parent(parent: int) -> None:
 class _Child:
     """A process that answers one call at a time, over pipes."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
@@ -132,11 +134,13 @@ _children: set[_Child] = set()
 _local = threading.local()
 
 
-def _child() -> _Child:
-    """This thread's child, a new one if the last is gone."""
+def _child(owner: str) -> _Child:
+    """This thread's child for ``owner``, a new one if the last is gone."""
     child: _Child | None = getattr(_local, "child", None)
+    if child is not None and child.owner != owner:
+        child.kill()
     if child is None or not child.alive:
-        child = _local.child = _Child()
+        child = _local.child = _Child(owner)
     return child
 
 
@@ -152,8 +156,8 @@ def _serve() -> None:
             return
         try:
             answer: tuple[Exception | None, Any] = (None, _resolve(target)(*args))
-        except Exception as error:
-            answer = (error, None)
+        except BaseException as error:
+            answer = (RuntimeError(f"{type(error).__name__}: {error}"), None)
         pickle.dump(answer, answers)
         answers.flush()
 

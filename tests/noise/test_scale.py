@@ -142,9 +142,10 @@ RECIPE = ns.Recipe(learning_rate=0.1, batch_size=10, n_train=100, momentum=0.5)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ns.noise_scale(0, 1, 10), "learning_rate must be .* above 0, got 0"),
-        (lambda: ns.noise_scale(-1, 1, 10), "learning_rate must be .* above 0, got -1"),
+        (lambda: ns.noise_scale(0, 1, 10), "learning_rate must be .* above 0 .*, got 0"),
+        (lambda: ns.noise_scale(-1, 1, 10), "learning_rate must be .* above 0 .*, got -1"),
         (lambda: ns.noise_scale(math.nan, 1, 10), "learning_rate must be .* got nan"),
+        (lambda: ns.noise_scale(1e300, 1, 10), "learning_rate must be .* got 1e\\+300"),
         (lambda: ns.noise_scale(1, 0, 10), "batch_size must be at least 1, got 0"),
         (lambda: ns.noise_scale(1, 11, 10), "batch_size must be at most 10, .* got 11"),
         (lambda: ns.noise_scale(1, 2.5, 10), "batch_size must be a whole number, got 2.5"),
@@ -168,6 +169,11 @@ def test_bad_requests_get_one_sentence(call, message):
     with pytest.raises(InputError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_smaller_training_set_takes_a_smaller_batch():
+    recipe = ns.Recipe(learning_rate=0.1, batch_size=500, n_train=1000)
+    assert recipe.scaled_to(n_train=400).batch_size == 200
 
 
 def test_a_recipe_without_noise_cannot_keep_it():
@@ -245,3 +251,10 @@ def test_schedules_stay_within_memory_and_warm_up_by_learning_rate():
             recipe.as_batch_schedule(bad)
     with pytest.raises(InputError, match="max_batch_size must be at least"):
         recipe.as_batch_schedule([(0, 0.1)], max_batch_size=64)
+
+
+def test_a_batch_that_is_large_from_the_start_stays():
+    recipe = ns.Recipe(learning_rate=0.1, batch_size=500, n_train=1000)
+    made = recipe.as_batch_schedule([(0, 0.1), (10, 0.01)])
+    assert [stage.batch_size for stage in made.stages] == [500, 500]
+    assert "held at the recipe's own, 500" in made.notes[0]

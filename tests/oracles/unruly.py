@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
+
 from noisescale.training import DenseNetwork
 
 
@@ -46,6 +48,17 @@ class _DeadlyOnce(_Unruly):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class _Exits(_Unruly):
+    def misbehave(self, seed):
+        if seed == 1:
+            raise SystemExit(3)
+
+
+class _Mumbles(_Unruly):
+    def misbehave(self, seed):
+        raise ValueError("not \udcff text")
+
+
 class _Slow(_Unruly):
     def misbehave(self, seed):
         _count("begun")
@@ -56,6 +69,41 @@ def _maker(kind):
     return lambda n_features, n_classes: kind((n_features, n_classes))
 
 
-raises, flaky, deadly, deadly_once, slow = map(
-    _maker, (_Raises, _Flaky, _Deadly, _DeadlyOnce, _Slow)
+raises, flaky, deadly, deadly_once, exits, mumbles, slow = map(
+    _maker, (_Raises, _Flaky, _Deadly, _DeadlyOnce, _Exits, _Mumbles, _Slow)
 )
+
+NO_FUNCTION = 3
+
+
+def misaligned():
+    x, y = np.zeros((50, 4)), np.zeros(47, int)
+    return x, y, x, y
+
+
+def three_arrays():
+    return np.zeros((5, 2)), np.zeros(5, int), np.zeros((5, 2))
+
+
+def with_nan():
+    x, y = np.full((5, 2), np.nan), np.zeros(5, int)
+    return x, y, x, y
+
+
+def negative_labels():
+    x, y = np.zeros((5, 2)), np.full(5, -1)
+    return x, y, x, y
+
+
+def other_width():
+    y = np.zeros(5, int)
+    return np.zeros((5, 2)), y, np.zeros((5, 3)), y
+
+
+def explodes():
+    raise OSError("no disk")
+
+
+def small():
+    rng = np.random.default_rng(0)
+    return rng.random((40, 3)), rng.integers(2, size=40), rng.random((10, 3)), np.zeros(10, int)

@@ -73,7 +73,7 @@ def test_rules_that_are_not_true_are_found_out():
     ],
 )
 def test_slopes_are_judged_with_their_width(slope, verdict):
-    rule = SimpleNamespace(points=[1, 2, 3], excluded=[])
+    rule = SimpleNamespace(n_resolved=3, excluded=[])
     judged = judge_slope(SimpleNamespace(decidable=True), "C18", rule, slope)
     assert judged.verdict is verdict
 

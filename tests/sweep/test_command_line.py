@@ -59,6 +59,12 @@ def test_listing(folder):
     assert [row["batch_size"] for row in rows] == [4, 4, 32, 32]
     assert invoke("runs", folder, "--where", "hidden_widths=[]", "--quiet").exit_code == 0
     assert "0 runs" in invoke("runs", folder, "--where", "status=diverged").stdout
+    assert "2 runs" in invoke("runs", folder, "--where", "batch_size==32").stdout
+    assert "4 runs" in invoke("runs", folder, "--where", "error=null").stdout
+    assert "4 runs" in invoke("runs", folder, "--sort", "hidden_widths").stdout
+    with RunStore(folder) as store:
+        accuracies = set(store.frame()["test_cross_entropy"])
+    assert {row["test_cross_entropy"] for row in rows} == accuracies  # to the last digit
 
 
 def test_export(folder, tmp_path):
@@ -81,6 +87,9 @@ def test_export(folder, tmp_path):
         (["--where", "size=3"], "a run has no 'size'"),
         (["--where", "batch_size<many"], "batch_size cannot be compared with 'many'"),
         (["--sort", "size"], "a run has no 'size'"),
+        (["--where", "batch_size=ten"], "batch_size cannot be compared with 'ten'"),
+        (["--limit", "0"], "limit must be at least 1, got 0"),
+        (["--curves"], "--curves goes with --export"),
         (["--export", "runs.xls"], "must end in .csv or .parquet, got 'runs.xls'"),
         (["--export", "/no/such/folder/runs.csv"], "cannot be written"),
     ],
@@ -108,3 +117,10 @@ def test_bad_plans_and_folders(tmp_path):
     (tmp_path / "file").touch()
     blocked = invoke("sweep", tmp_path / "plan.toml", "--out", tmp_path / "file" / "runs")
     assert "choose another --out" in str(blocked.exception)
+
+
+def test_failed_runs_are_told(tmp_path, unruly):
+    (tmp_path / "plan.toml").write_text(PLAN + '\n[zip]\nmodel = ["oracles.unruly:mumbles"]\n')
+    done = invoke("sweep", tmp_path / "plan.toml", "--out", tmp_path / "runs", "--retries", "0")
+    assert done.exit_code == 1
+    assert "4 of 4 runs failed, the first: ValueError: not" in done.stderr

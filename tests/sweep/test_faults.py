@@ -4,11 +4,17 @@ import os
 import signal
 import sqlite3
 import time
+from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from noisescale.errors import InputError
+from noisescale.progress import Progress
 from noisescale.sweep import RunStore, make_plan, run_sweep
+from noisescale.sweep.execute import _Sweep
 from sweep.conftest import results
 
 SHARED = {"data": "digits", "hidden_widths": (), "learning_rate": 0.5, "batch_size": 8,
@@ -109,6 +115,26 @@ def test_the_cap_on_retries_and_trying_failed_runs_again(unruly, tmp_path):
     assert frame["error"].isna().all()
 
 
+def test_a_run_that_calls_exit_is_a_failed_run(unruly, tmp_path):
+    frame = run_sweep(plan_of("exits", 3), tmp_path, workers=1, retries=0).set_index("seed")
+    assert dict(frame["status"]) == {0: "done", 1: "failed", 2: "done"}
+    assert "SystemExit: 3" in frame.loc[1, "error"]
+
+
+def test_an_error_that_is_not_text_can_be_stored(unruly, tmp_path):
+    frame = run_sweep(plan_of("mumbles", 1), tmp_path, workers=1, retries=0)
+    assert "not \\udcff text" in frame.loc[0, "error"]
+
+
+def test_a_store_that_vanishes_is_noticed(unruly, tmp_path):
+    class Remove(Progress):
+        def finished(self, run, record):
+            (tmp_path / "runs.sqlite").unlink(missing_ok=True)
+
+    with pytest.raises(InputError, match="was removed or replaced while it was in use"):
+        run_sweep(plan_of("slow", 6), tmp_path, workers=1, progress=Remove())
+
+
 def test_only_the_run_that_kills_its_worker_is_blamed(unruly, tmp_path):
     frame = run_sweep(plan_of("deadly", 6), tmp_path, workers=2).set_index("seed")
     assert [seed for seed in frame.index if frame.loc[seed, "status"] == "failed"] == [1]
@@ -169,3 +195,57 @@ def test_two_processes_share_a_store(unruly, tmp_path, start_python, uninterrupt
     with RunStore(path) as store:
         assert results(store.frame()).equals(results(uninterrupted))
     check_integrity(path)
+
+
+class Pool:
+    """An engine in which chosen runs kill every task in flight, in a random order of events."""
+
+    def __init__(self, deadly, rng, capacity=3):
+        self.deadly, self.rng, self.flying, self._capacity = deadly, rng, [], capacity
+
+    def capacity(self):
+        return self._capacity
+
+    def submit(self, configs):
+        future = Future()
+        self.flying.append((future, configs))
+        if len(self.flying) == self._capacity or self.rng.random() < 0.5:
+            self._advance()
+        return future
+
+    def _advance(self):
+        future, configs = self.flying.pop(self.rng.integers(len(self.flying)))
+        if any(config["seed"] in self.deadly for config in configs):
+            for doomed in (future, *(other for other, _ in self.flying)):
+                doomed.set_exception(BrokenExecutor("a worker died"))
+            self.flying.clear()
+        else:
+            future.set_result([{"status": "done", "format": 1, "seed": c["seed"]} for c in configs])
+
+    def restart(self):
+        pass
+
+
+def test_no_innocent_run_is_ever_blamed(monkeypatch):
+    for trial in range(300):
+        rng = np.random.default_rng(trial)
+        deadly = set(rng.choice(8, size=2, replace=False).tolist())
+        pool, stored = Pool(deadly, rng), {}
+
+        def wait(futures, pool=pool, **_):
+            while pool.flying and not any(future.done() for future in futures):
+                pool._advance()
+            return {future for future in futures if future.done()}, set()
+
+        monkeypatch.setattr("noisescale.sweep.execute.wait", wait)
+        store = SimpleNamespace(
+            statuses=lambda keys: {},
+            add=lambda records, stored=stored: stored.update(
+                {record["key"]: record["status"] for record in records}
+            ),
+        )
+        plan = plan_of("slow", 8)
+        progress = SimpleNamespace(finished=lambda run, record: None)
+        _Sweep(pool, store, 2, {"done"}, progress).drive(plan)
+        failed = {run.seed for run in plan if stored[run.key] == "failed"}
+        assert failed == deadly

@@ -34,7 +34,7 @@ def test_the_key_is_the_hash_of_the_canonical_configuration():
         {"prior_precision": 1e-9}, {"seed": 1}, {"n_train": 100}, {"n_test": 100},
         {"hidden_widths": (3,)}, {"initialisation": "zeros"}, {"cost_convention": "per_class"},
         {"sampler": "shuffle"}, {"evaluate_at": "final"}, {"n_evaluations": 7},
-        {"model": "a:b"}, {"data_fingerprint": "other"},
+        {"model": "oracles.unruly:slow"}, {"data_fingerprint": "other"},
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
@@ -80,6 +80,11 @@ def test_functions_of_the_other_fields():
     assert product[0].batch_size == 8
 
 
+def test_data_of_ones_own():
+    (run,) = make_plan(SHARED | {"data": "oracles.unruly:small", "batch_size": 4})
+    assert (run.n_train, run.n_test) == (40, 10)
+
+
 def test_the_same_run_twice_is_one_run():
     assert len(make_plan(SHARED, grid={"batch_size": [8, 8]})) == 1
 
@@ -103,6 +108,25 @@ def test_the_same_run_twice_is_one_run():
         ({"grid": {"batch_size": 4}}, "the grid of batch_size must be a list of values, got 4"),
         ({"zipped": {"momentum": [0, 0.5], "seed": [1]}}, "momentum has 2, seed has 1"),
         ({"seeds": 0}, "seeds must be at least 1"),
+        ({"seeds": 10**9}, "seeds must be at most 1000000, got 1000000000"),
+        ({"seeds": 2, "grid": {"seed": [5]}}, "the field seed is given twice"),
+        ({"run": {"model": 5}}, "model must be a name, got 5"),
+        ({"run": {"data": ["digits"]}}, "data must be a name, got ['digits']"),
+        ({"run": {"model": "nosuch:x"}}, "model 'nosuch:x' cannot be imported: No module named"),
+        ({"run": {"model": "oracles.unruly:nothing"}}, "has no attribute 'nothing'"),
+        ({"run": {"model": "oracles.unruly:NO_FUNCTION"}}, "must be a function, got int"),
+        ({"run": {"data": ":"}}, "data ':' cannot be imported"),
+        ({"run": {"data": "oracles.unruly:explodes"}}, "cannot be loaded: OSError: no disk"),
+        ({"run": {"data": "oracles.unruly:misaligned"}}, "50 rows in x_train and 47 labels"),
+        ({"run": {"data": "oracles.unruly:three_arrays"}}, "must be four arrays"),
+        ({"run": {"data": "oracles.unruly:with_nan"}}, "must be a table of finite numbers"),
+        ({"run": {"data": "oracles.unruly:negative_labels"}}, "must be class numbers from 0 on"),
+        ({"run": {"data": "oracles.unruly:other_width"}}, "2 features for training and 3 for"),
+        ({"run": {"steps": "1e400 / learning_rate"}}, "steps comes out as inf"),
+        (
+            {"run": {"n_evaluations": -3, "evaluate_at": "final"}},
+            "n_evaluations must be at least 1",
+        ),
         ({"grid": {}}, "the plan says nothing of batch_size"),
     ],
 )

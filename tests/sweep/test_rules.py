@@ -96,6 +96,19 @@ def test_peaks_at_the_edge_are_left_out_and_counted():
     assert "5 of 6 settings resolved" in repr(rule)
 
 
+def test_settings_whose_runs_all_failed_are_counted():
+    frame = frame_of({rate: 20 * rate for rate in RATES}, "learning_rate")
+    frame.loc[frame["learning_rate"] == 3.0, "status"] = "failed"
+    rule = fit_scaling_rule(frame, "learning_rate")
+    assert rule.excluded == ((3.0, "every run failed"),)
+    assert "5 of 6 settings resolved" in repr(rule)
+    for call in (lambda: rule.predict(-1), lambda: rule.predict_batch_size(
+        learning_rate=1, n_train=10, momentum=1
+    )):  # fmt: skip
+        with pytest.raises(InputError):
+            call()
+
+
 def test_two_settings_make_no_slope():
     rule = fit_scaling_rule(frame_of({1.0: 20, 3.0: 60}, "learning_rate"), "learning_rate")
     assert rule.slope is None

@@ -89,6 +89,41 @@ def test_it_is_readable_while_another_writes(tmp_path):
             assert len(reader.frame()) == 2
 
 
+def test_a_peek_leaves_this_process_its_locks(tmp_path, start_python):
+    with RunStore(tmp_path, write=True) as writer:
+        writer.add([record(1)])
+        with RunStore(tmp_path) as peek:
+            assert len(peek.frame()) == 1
+        # Another process that closes the store must still see that it is in use.
+        visitor = start_python(
+            "import sys\nfrom noisescale.sweep import RunStore\n"
+            "with RunStore(sys.argv[1], write=True) as store: print(len(store.statuses()))",
+            tmp_path,
+        )
+        assert visitor.communicate(timeout=60)[0] == "1\n"
+        assert (tmp_path / "runs.sqlite-wal").exists()
+        writer.add([record(2)])
+    with RunStore(tmp_path) as store:
+        assert len(store.frame()) == 2
+
+
+def test_a_folder_that_cannot_be_written_can_be_read(tmp_path, monkeypatch):
+    with RunStore(tmp_path, write=True) as store:
+        store.add([record(1)])
+    from noisescale.sweep import store as module
+
+    plain = module._connect
+
+    def no_shared_memory(path, options):
+        if options == "mode=ro":
+            raise sqlite3.OperationalError("unable to open database file")
+        return plain(path, options)
+
+    monkeypatch.setattr(module, "_connect", no_shared_memory)
+    with RunStore(tmp_path) as store:
+        assert len(store.frame()) == 1
+
+
 def test_nothing_there(tmp_path):
     with pytest.raises(InputError, match="there is no store at"):
         RunStore(tmp_path)
@@ -146,6 +181,32 @@ def test_a_damaged_store_is_reported_with_what_can_be_read(filled, tmp_path):
         copy_readable(filled, tmp_path / "new.sqlite")
 
 
+def test_salvage_skips_what_is_not_whole(filled, tmp_path):
+    with sqlite3.connect(filled) as connection:
+        keys = [key for (key,) in connection.execute("SELECT key FROM runs ORDER BY key")]
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        for key in (keys[10], keys[40]):
+            connection.execute("UPDATE runs SET host = CAST(x'ff' AS TEXT) WHERE key = ?", (key,))
+        connection.execute("UPDATE runs SET status = 'odd' WHERE key = ?", (keys[20],))
+        connection.execute("UPDATE runs SET final = '{' WHERE key = ?", (keys[30],))
+    connection.close()
+    assert copy_readable(filled, tmp_path / "new.sqlite") == 56
+    with RunStore(filled) as store:
+        for read in (store.frame, store.curves):
+            with pytest.raises(InputError, match="is damaged .*56 of its runs can be read"):
+                read()
+    for path in (tmp_path / "none.sqlite", Path(__file__)):
+        with pytest.raises(InputError, match="there is no store|is not a store"):
+            copy_readable(path, tmp_path / "other.sqlite")
+    assert not (tmp_path / "other.sqlite").exists()
+
+
+def test_an_empty_store_has_columns(tmp_path):
+    with RunStore(tmp_path, write=True) as store:
+        assert {"key", "status", "test_accuracy", "finished"} <= set(store.frame().columns)
+        assert {"key", "step"} <= set(store.curves().columns)
+
+
 def test_a_truncated_store_is_reported(filled):
     filled.write_bytes(filled.read_bytes()[:5000])
     with pytest.raises(InputError, match="is damaged"):
@@ -155,6 +216,7 @@ def test_a_truncated_store_is_reported(filled):
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:40 / /home rw,relatime shared:2 - nfs4 server:/home rw
+33 22 0:43 / /données rw - nfs4 server:/d rw
 31 30 0:41 / /home/me/fast\040disk rw,relatime shared:3 - xfs /dev/sdb1 rw
 32 22 0:42 / /mnt rw - fuse.sshfs me@there: rw
 """
@@ -169,6 +231,7 @@ def test_network_file_systems_are_known_from_the_mounts():
     assert kind("/home/me/fast disk/runs.sqlite") is None
     assert kind("/mnt/x/runs.sqlite") == "fuse.sshfs"
     assert kind("/homeless/runs.sqlite") is None
+    assert kind("/données/runs.sqlite") == "nfs4"
 
 
 def test_network_file_systems_are_refused(tmp_path, monkeypatch):

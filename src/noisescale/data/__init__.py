@@ -10,6 +10,7 @@ import lzma
 import warnings
 from collections.abc import Callable
 from importlib import import_module, resources
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,16 +97,65 @@ def load_dataset(name: str) -> Dataset:
         raise InputError(
             f"there is no data set {name!r}: use {', '.join(_LOADERS)}, or module:function."
         )
+    function = import_function("data", name)
+    try:
+        made = function()
+        arrays = [np.asarray(array) for array in made]
+    except Exception as error:
+        raise InputError(
+            f"the data set {name!r} cannot be loaded: {type(error).__name__}: {error}."
+        ) from error
+    _check_arrays(name, arrays)
+    if isinstance(made, Dataset):
+        return made
+    x_train, y_train, x_test, y_test = arrays
+    return Dataset.build(
+        x_train.astype(np.float32), y_train.astype(np.int32),
+        x_test.astype(np.float32), y_test.astype(np.int32),
+        name=name, source=name, complete=True,
+    )  # fmt: skip
+
+
+def import_function(what: str, name: str) -> Callable[..., Any]:
+    """The function that ``name``, a ``module:function``, stands for."""
     module, _, function = name.partition(":")
     try:
-        made = getattr(import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"the data set {name!r} cannot be imported: {error}.") from error
-    if not isinstance(made, Dataset):
-        made = Dataset.build(
-            *(np.asarray(array) for array in made), name=name, source=name, complete=True
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise InputError(f"{what} {name!r} cannot be imported: {error}.") from error
+    if not callable(found):
+        raise InputError(f"{what} {name!r} must be a function, got {type(found).__name__}.")
+    return found  # type: ignore[no-any-return]
+
+
+def _check_arrays(name: str, arrays: list[NDArray[Any]]) -> None:
+    """Refuse what is not two pairs of features, one row an example, and labels."""
+    if len(arrays) != 4:
+        raise InputError(
+            f"the data set {name!r} must be four arrays, x_train, y_train, x_test and y_test, got "
+            f"{len(arrays)}."
         )
-    return made
+    for part, x, y in (("train", arrays[0], arrays[1]), ("test", arrays[2], arrays[3])):
+        if x.ndim != 2 or x.dtype.kind not in "fiub" or not np.isfinite(x).all():
+            raise InputError(
+                f"x_{part} of the data set {name!r} must be a table of finite numbers, got "
+                f"{x.dtype} of shape {x.shape}."
+            )
+        if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
+            raise InputError(
+                f"y_{part} of the data set {name!r} must be class numbers from 0 on, got {y.dtype} "
+                f"of shape {y.shape}."
+            )
+        if len(x) != len(y) or not len(y):
+            raise InputError(
+                f"the data set {name!r} has {len(x)} rows in x_{part} and {len(y)} labels in "
+                f"y_{part}: there must be as many, and some."
+            )
+    if arrays[0].shape[1] != arrays[2].shape[1]:
+        raise InputError(
+            f"the data set {name!r} has {arrays[0].shape[1]} features for training and "
+            f"{arrays[2].shape[1]} for testing."
+        )
 
 
 def balanced_binary(

@@ -48,7 +48,8 @@ class Dataset(_Arrays):
         """A data set of these four arrays; the number of classes from the labels unless given."""
         made = cls(*arrays)  # type: ignore[arg-type]
         made.name, made.source, made.complete = name, source, complete
-        made.n_classes = int(made.y_train.max()) + 1 if n_classes is None else n_classes
+        largest = max(int(made.y_train.max()), int(made.y_test.max())) if n_classes is None else 0
+        made.n_classes = largest + 1 if n_classes is None else n_classes
         return made
 
     def _replace(self, **changes: NDArray[np.generic]) -> Self:

@@ -39,8 +39,10 @@ SMALL_BATCH = 0.1  # B/N up to which the linear rule is the exact one, but for a
 
 
 def check_learning_rate(value: float) -> float:
-    """Epsilon: positive."""
-    return check_number("learning_rate", value, "above 0", lambda v: v > 0)
+    """Epsilon: positive, and of a size that arithmetic can handle."""
+    return check_number(
+        "learning_rate", value, "above 0 (from 1e-38 to 1e38)", lambda v: 1e-38 <= v <= 1e38
+    )
 
 
 def noise_scale(
@@ -160,6 +162,9 @@ class Recipe:
         check_choice("rule", rule, RULES)
         if via == changed:
             raise InputError(f"{changed} cannot both be set and be moved: choose another via.")
+        if via == "batch_size":  # it is about to move, and need not fit the old way
+            size = self.n_train if n_train is None else check_whole("n_train", n_train, at_least=1)
+            changes["batch_size"] = min(self.batch_size, size)
         target = replace(self, notes=(), **changes)  # type: ignore[arg-type]
         return self._moved(target, via, rule)
 

@@ -21,7 +21,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """Stages in order, the updates saved against the original per epoch, and notes."""
+    """Stages in order, and what to know about them."""
 
     stages: tuple[Stage, ...]
     notes: tuple[str, ...]
@@ -42,8 +42,8 @@ def batch_schedule(
     check_choice("rule", rule, RULES)
     pairs = _check_pairs(learning_rates)
     B, N = recipe.batch_size, recipe.n_train
-    cap = int(SMALL_BATCH * N)
-    limit = f"a tenth of the training set, {cap}"
+    cap = max(B, int(SMALL_BATCH * N))
+    limit = f"a tenth of the training set, {cap}" if cap > B else f"the recipe's own, {B}"
     if max_batch_size is not None:
         memory = check_whole("max_batch_size", max_batch_size, at_least=1)
         if memory < B:
@@ -60,7 +60,7 @@ def batch_schedule(
         hottest = replace(plain, learning_rate=highest)
         wanted = hottest.batch_size_keeping(plain.kept(rule), rule)
         size = max(B, min(round(wanted), cap))
-        if capped is None and wanted > max(cap, B) + 0.5:
+        if capped is None and wanted > cap + 0.5:
             capped = epoch
         moved = plain if size == B else plain.scaled_to(batch_size=size, rule=rule)
         scale = noise_scale(moved.learning_rate, size, N, recipe.momentum)

@@ -142,7 +142,7 @@ def judge_slope(
         measured=None if slope is None else {"slope": short(slope.value)},
         uncertainty={
             "95 % interval": None if slope is None else [short(slope.low), short(slope.high)],
-            "settings used": len(rule.points) - len(rule.excluded),
+            "settings used": rule.n_resolved,
             "settings without a resolved peak": len(rule.excluded),
         },
         convention=CONVENTION,
@@ -153,7 +153,7 @@ def describe(rule: ScalingRule, how: str) -> tuple[Measurement, ...]:
     """The fitted rule in words and numbers."""
     best = "B_opt" if rule.optimum == "batch_size" else "ε_opt"
     if rule.slope is None:
-        told = f"{len(rule.points) - len(rule.excluded)} of {len(rule.points)} settings resolved"
+        told = f"{rule.n_resolved} of {len(rule.points)} settings resolved"
         return (Measurement(f"slope of log {best}", f"undetermined: {told}", how),)
     rows = [
         (f"slope of log {best}", f"{rule.slope}, p = {rule.p_slope_one:.2g} for slope 1"),

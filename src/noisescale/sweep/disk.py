@@ -1,5 +1,6 @@
 """Whether a path lies on a disk that several processes can share safely."""
 
+import re
 from pathlib import Path
 
 _NETWORK = {
@@ -27,7 +28,8 @@ def _kind(path: Path, mounts: str) -> str | None:
     deepest, kind = -1, None
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
-        point = Path(before.split()[4].encode().decode("unicode_escape"))
+        # The kernel writes a blank as \\040, and so on.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), before.split()[4]))
         if path.is_relative_to(point) and len(point.parts) >= deepest:
             deepest, kind = len(point.parts), after.split()[0]
     return kind if kind in _NETWORK else None

@@ -5,6 +5,7 @@ What to do about failures is decided in ``execute.py``, the same for all engines
 """
 
 import os
+import uuid
 import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from typing import Any, Protocol
@@ -89,7 +90,7 @@ class LocalEngine:
         # loky takes loaded data for a leak and restarts the worker, compiled programs and all.
         env = ONE_THREAD | {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
         pool: Executor = LokyPool(self._workers, initializer=isolated.start_worker, env=env)
-        _greet(pool)
+        _greet(pool, patient=False)
         return pool
 
     def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
@@ -117,13 +118,14 @@ class ExecutorEngine:
         self._executor = executor
         self._workers = workers
         self._substitute: LocalEngine | None = None
-        _greet(executor)
+        self._owner = uuid.uuid4().hex
+        _greet(executor, patient=True)
 
     def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by the pool."""
         if self._substitute is not None:
             return self._substitute.submit(configs)
-        return _submit(self._executor, configs)
+        return _submit(self._executor, configs, self._owner)
 
     def capacity(self) -> int:
         """A task a worker."""
@@ -144,7 +146,7 @@ class ExecutorEngine:
 
     def stop(self) -> None:
         """End what was started for the pool, not the pool itself."""
-        isolated.stop_children()
+        isolated.stop_children(self._owner)
         if self._substitute is not None:
             self._substitute.stop()
 
@@ -158,7 +160,7 @@ class DaskEngine:
         self._executor: Executor = self._client.get_executor(retries=0)
         if not self._client.nthreads():
             self._wait_for_workers()
-        _greet(self._executor)
+        _greet(self._executor, patient=True)
 
     def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by a worker of the cluster."""
@@ -204,18 +206,28 @@ def _connect(address: str) -> Any:
         raise InputError(f"there is no Dask scheduler at {address!r}: {reason}.") from None
 
 
-def _submit(pool: Executor, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
-    return pool.submit(isolated.call, _WORK, configs, home=os.getpid())
+def _submit(
+    pool: Executor, configs: list[dict[str, Any]], owner: str = ""
+) -> Future[list[dict[str, Any]]]:
+    return pool.submit(isolated.call, _WORK, configs, home=os.getpid(), owner=owner)
 
 
-def _greet(pool: Executor) -> None:
-    """Make sure that a worker starts and runs this version, before any run is blamed for it."""
+def _greet(pool: Executor, *, patient: bool) -> None:
+    """Make sure that a worker starts and runs this version, before any run is blamed for it.
+
+    Workers that may be busy with other people's tasks get ``patient`` treatment: no answer in time
+    is no reason to give up.
+    """
     try:
         version = pool.submit(isolated.ping).result(timeout=_PATIENCE)
     except ModuleNotFoundError as error:
         raise InputError(
             f"the workers cannot import noisescale ({error}): install it where they run."
         ) from None
+    except TimeoutError as error:
+        if patient:
+            return
+        raise EngineError(f"the workers do not start within {_PATIENCE} s.") from error
     except Exception as error:
         raise EngineError(f"the workers do not start: {type(error).__name__}: {error}") from error
     if version != __version__:

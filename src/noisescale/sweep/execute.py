@@ -108,6 +108,8 @@ class _Sweep:
         self._waiting: deque[list[RunConfig]] = deque()
         self._alone: deque[RunConfig] = deque()  # to be tried with nothing beside them
         self._flying: dict[Future[list[Record]], list[RunConfig]] = {}
+        self._landed: deque[tuple[list[RunConfig], Future[list[Record]]]] = deque()
+        self._one_alone = False  # in flight
         self._failures: Counter[str] = Counter()
         self._deaths: Counter[str] = Counter()
         self._broken = False
@@ -119,11 +121,12 @@ class _Sweep:
             while self._waiting or self._alone or self._flying:
                 self._launch()
                 done, _ = wait(self._flying, timeout=1.0, return_when=FIRST_COMPLETED)
-                landed = [(self._flying.pop(future), future) for future in done]
+                self._landed.extend((self._flying.pop(future), future) for future in done)
                 self._broken |= any(_broke(future) for future in done)
                 self._launch()  # before the results are written: no worker need wait for that
-                for task, future in landed:
-                    self._land(task, future)
+                while self._landed:
+                    self._land(*self._landed[0])
+                    self._landed.popleft()
         except BaseException:
             self._rescue()
             raise
@@ -135,15 +138,18 @@ class _Sweep:
                 return
             self._engine.restart()
             self._broken = False
-        while len(self._flying) < self._engine.capacity():
+        self._one_alone &= bool(self._flying)
+        while len(self._flying) < self._engine.capacity() and not self._one_alone:
             if self._waiting:
                 task = self._waiting.popleft()
-            elif self._alone and not self._flying:
+            elif self._alone and not self._flying and not self._landed:
                 task = [self._alone.popleft()]
+                self._one_alone = True
             else:
                 return
             task = self._still_missing(task)
             if not task:
+                self._one_alone = False
                 continue
             try:
                 future = self._engine.submit([run.to_dict() for run in task])
@@ -165,19 +171,15 @@ class _Sweep:
         return left
 
     def _land(self, task: list[RunConfig], future: Future[list[Record]]) -> None:
-        try:
-            records = future.result()
-        except Exception as error:
+        error = CancelledError("cancelled") if future.cancelled() else future.exception()
+        if error is not None:
             if is_death(error):
                 self._bury(task, error)
             else:
                 self._retry(task, "".join(traceback.format_exception(error)))
             return
-        except CancelledError as error:  # not an Exception in every Python
-            self._bury(task, error)
-            return
         good = []
-        for run, record in zip(task, records, strict=True):
+        for run, record in zip(task, future.result(), strict=True):
             if record["format"] != RESULT_FORMAT:
                 self._retry([run], f"a worker returned results of format {record['format']}.")
             elif record["status"] == "failed":
@@ -219,7 +221,7 @@ class _Sweep:
     def _give_up(self, run: RunConfig, error: str) -> None:
         failed = {
             "status": "failed",
-            "error": error,
+            "error": error.encode("utf-8", "backslashreplace").decode(),
             "history": {},
             "final": {},
             "duration": 0.0,
@@ -231,7 +233,7 @@ class _Sweep:
 
     def _rescue(self) -> None:
         """Store what has finished but was not looked at yet."""
-        for future, task in self._flying.items():
+        for task, future in (*self._landed, *((t, f) for f, t in self._flying.items())):
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._land(task, future)
             else:

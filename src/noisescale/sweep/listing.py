@@ -21,6 +21,7 @@ _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     ">": operator.gt,
     "=": operator.eq,
+    "==": operator.eq,
 }
 _CIRCUMSTANCES = ("error", "host", "finished", "versions", "n_classes", "diverged_at", "steps_done")
 
@@ -41,24 +42,34 @@ def choose(frame: pd.DataFrame, tests: list[str], sort: str) -> pd.DataFrame:
     if frame.empty:
         return frame
     for test in tests:
-        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|!=|<|>|=)\s*(.*?)\s*", test)
+        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|!=|<|>|==?)\s*(.*?)\s*", test)
         if match is None:
             raise InputError(f"--where must be like 'batch_size<=30', got {test!r}.")
         column, sign, text = match.groups()
         _check_column(frame, column)
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        values = frame[column]
-        if isinstance(value, list):  # lists are not numbers to pandas
-            values, value = values.map(json.dumps), json.dumps(value)
-        try:
-            frame = frame[_TESTS[sign](values, value).fillna(False).astype(bool)]
-        except TypeError:
-            raise InputError(f"{column} cannot be compared with {text!r}.") from None
+        frame = frame[_passes(frame[column], sign, text)]
     _check_column(frame, sort)
-    return frame.sort_values([sort, "key"], kind="stable")
+    order = frame[sort].map(str) if frame[sort].dtype == object else frame[sort]
+    return frame.assign(_order=order).sort_values(["_order", "key"]).drop(columns="_order")
+
+
+def _passes(values: "pd.Series[Any]", sign: str, text: str) -> "pd.Series[bool]":
+    """Which values pass the test against ``text``, read as JSON where it is JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if value is None and sign in ("=", "==", "!="):
+        return values.isna() if sign != "!=" else values.notna()
+    if isinstance(value, list):  # lists are not numbers to pandas
+        values, value = values.map(json.dumps), json.dumps(value)
+    wrong = InputError(f"{values.name} cannot be compared with {text!r}.")
+    if pd.api.types.is_numeric_dtype(values) and not isinstance(value, (int, float)):
+        raise wrong
+    try:
+        return _TESTS[sign](values, value).fillna(False).astype(bool)  # type: ignore[no-any-return]
+    except TypeError:
+        raise wrong from None
 
 
 def table(frame: pd.DataFrame) -> Table:
@@ -74,11 +85,16 @@ def table(frame: pd.DataFrame) -> Table:
 
 def export_frame(frame: pd.DataFrame, path: Path) -> None:
     """Write a frame as CSV or Parquet, by the ending of ``path``."""
+    # Lists, and columns that hold lists in some rows, are JSON in both formats.
+    plain = frame.copy()
+    for column in ("hidden_widths", "evaluate_at"):
+        if column in plain:
+            plain[column] = plain[column].map(json.dumps)
     try:
         if path.suffix == ".csv":
-            frame.to_csv(path, index=False)
+            plain.to_csv(path, index=False)
         elif path.suffix == ".parquet":
-            frame.to_parquet(path, index=False)
+            plain.to_parquet(path, index=False)
         else:
             raise InputError(f"the export must end in .csv or .parquet, got {str(path)!r}.")
     except ImportError:
@@ -86,7 +102,19 @@ def export_frame(frame: pd.DataFrame, path: Path) -> None:
             "Parquet needs pyarrow: install noisescale[parquet], or export to .csv."
         ) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}).") from None
+        raise InputError(f"{path} cannot be written ({error.strerror or error}).") from None
+
+
+def to_json(frame: pd.DataFrame) -> str:
+    """A list of objects, a run each, to the last digit."""
+    rows = frame.to_dict(orient="records")
+    return json.dumps([{str(k): _json_value(v) for k, v in row.items()} for row in rows])
+
+
+def first_failure(frame: pd.DataFrame) -> str | None:
+    """The last line of the first failed run's traceback."""
+    failed = frame[frame["status"] == "failed"]
+    return None if failed.empty else str(failed["error"].iloc[0]).strip().splitlines()[-1]
 
 
 def _varying(frame: pd.DataFrame) -> list[str]:
@@ -101,6 +129,14 @@ def _varying(frame: pd.DataFrame) -> list[str]:
 def _check_column(frame: pd.DataFrame, column: str) -> None:
     if column not in frame:
         raise InputError(f"a run has no {column!r}: it has {', '.join(frame.columns)}.")
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return value
+    if pd.isna(value):
+        return None
+    return value.item() if hasattr(value, "item") else value
 
 
 def _cell(column: str, value: Any) -> str:

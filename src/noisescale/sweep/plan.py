@@ -7,6 +7,7 @@ canonical JSON (sorted keys, floats by ``repr``), with the content of its data i
 import hashlib
 import itertools
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from noisescale.checks import check_choice, check_whole
-from noisescale.data import Dataset, load_dataset
+from noisescale.data import Dataset, import_function, load_dataset
 from noisescale.errors import InputError
 
 # Raised when a stored result would come out otherwise: old rows then no longer answer new plans.
@@ -30,6 +31,7 @@ _FIXED = {
     "dtype": "float32",
     "format": RESULT_FORMAT,
 }
+_MOST_RUNS = 1_000_000
 _DERIVED = re.compile(r"\s*([0-9.eE+-]+)\s*([*/])\s*([a-z_]+)\s*")
 
 
@@ -60,6 +62,14 @@ def data_facts(name: str) -> DataFacts:
         data.x_train.shape[1],
         data.n_classes,
     )
+
+
+@cache
+def model_maker(name: str) -> Callable[[int, int], Any]:
+    """The function ``module:function`` that makes a model."""
+    if ":" not in name:
+        raise InputError(f"model must be 'dense' or module:function, got {name!r}.")
+    return import_function("model", name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +114,9 @@ class RunConfig:
         from noisescale.training import INITIALISATIONS, Settings
         from noisescale.training.evaluation import evaluation_steps
 
+        for name in ("data", "model", "initialisation"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"{name} must be a name, got {getattr(self, name)!r}.")
         facts = data_facts(self.data)
         checked: dict[str, Any] = {
             name: self._size(name, limit)
@@ -129,8 +142,9 @@ class RunConfig:
         checked["hidden_widths"] = tuple(
             check_whole("a width in hidden_widths", width, at_least=1) for width in widths
         )
-        if self.model != "dense" and ":" not in self.model:
-            raise InputError(f"model must be 'dense' or module:function, got {self.model!r}.")
+        if self.model != "dense":
+            model_maker(self.model)
+        checked["n_evaluations"] = check_whole("n_evaluations", self.n_evaluations, at_least=1)
         at = evaluation_steps(
             self.evaluate_at, steps=settings.steps, n_evaluations=self.n_evaluations
         )
@@ -213,9 +227,13 @@ def make_plan(
     """
     run, grid, zipped = dict(run or {}), dict(grid or {}), dict(zipped or {})
     if seeds is not None:
-        grid["seed"] = (
-            range(check_whole("seeds", seeds, at_least=1)) if isinstance(seeds, int) else seeds
-        )
+        if "seed" in grid:
+            raise InputError("the field seed is given twice, in the grid and by seeds.")
+        if isinstance(seeds, int):
+            if check_whole("seeds", seeds, at_least=1) > _MOST_RUNS:
+                raise InputError(f"seeds must be at most {_MOST_RUNS}, got {seeds}.")
+            seeds = range(seeds)
+        grid["seed"] = seeds
     _check_names(run, grid, zipped)
     axes = {name: _values(name, values, "grid") for name, values in grid.items()}
     columns = {name: _values(name, values, "zip") for name, values in zipped.items()}
@@ -299,7 +317,11 @@ def _derive(values: dict[str, Any]) -> dict[str, Any]:
     for name in values.keys() - plain.keys():
         value = values[name]
         derived = value(dict(plain)) if callable(value) else _apply(name, _rule(name, value), plain)
-        made[name] = round(derived) if name in _WHOLE and isinstance(derived, float) else derived
+        if name in _WHOLE and isinstance(derived, float):
+            if not math.isfinite(derived):
+                raise InputError(f"{name} comes out as {derived}: give it a finite rule.")
+            derived = round(derived)
+        made[name] = derived
     return plain | made
 
 

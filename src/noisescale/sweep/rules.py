@@ -14,8 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from noisescale.checks import check_choice, check_number
+from noisescale.checks import check_choice, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.noise.scale import check_learning_rate
 from noisescale.sweep.peak import Peak, find_peak
 
 Array = NDArray[np.float64]
@@ -96,12 +97,20 @@ class ScalingRule:
     scatter: float | None
     _line: "_Line | None" = None
 
+    @property
+    def n_resolved(self) -> int:
+        """How many settings the fit rests on."""
+        return sum(point.peak.fitted is not None for point in self.points)
+
     def predict(self, value: float) -> Interval:
         """B_opt at another value of the field, along the fitted line."""
-        check_number(self.over, value, "", lambda v: v > 0 or self.over == "momentum")
+        if self.over == "momentum":
+            check_momentum(value)
+        else:
+            check_number(self.over, value, "above 0", lambda v: v > 0)
         if self._line is None:
             raise InputError(
-                f"only {len(self.points) - len(self.excluded)} settings have a resolved peak: "
+                f"only {self.n_resolved} settings have a resolved peak: "
                 "three are needed to predict."
             )
         return self._line.predict(math.log(_ABSCISSA[self.over](value)))
@@ -112,7 +121,8 @@ class ScalingRule:
         """B_opt at any setting, if the noise scale at the peak is the same everywhere."""
         if self.noise_scale_elsewhere is None:
             raise InputError("no setting has a resolved peak: there is nothing to predict from.")
-        effective = learning_rate / (1 - momentum)
+        effective = check_learning_rate(learning_rate) / (1 - check_momentum(momentum))
+        n_train = check_whole("n_train", n_train, at_least=1)
         sizes = [
             n_train * effective / (g + effective)
             for g in (
@@ -128,8 +138,8 @@ class ScalingRule:
         return {name: value for name, value in asdict(self).items() if name != "_line"}
 
     def __repr__(self) -> str:
-        n_used = len(self.points) - len(self.excluded)
-        head = f"ScalingRule over {self.over}: {n_used} of {len(self.points)} settings resolved"
+        n_settings = self.n_resolved + len(self.excluded)
+        head = f"ScalingRule over {self.over}: {self.n_resolved} of {n_settings} settings resolved"
         if self.slope is None:
             return f"{head}; no slope"
         return (
@@ -170,10 +180,15 @@ def fit_scaling_rule(
             find_peak(part, over=optimum, n_resamples=n_resamples),
         )
         for value, part in frame.groupby(over)
+        if (part["status"] != "failed").any()
     )
     used = [point for point in points if point.peak.fitted is not None]
     excluded = tuple(
         (point.value, point.peak.undetermined or "") for point in points if point not in used
+    ) + tuple(
+        (float(value), "every run failed")  # type: ignore[arg-type]
+        for value, part in frame.groupby(over)
+        if (part["status"] == "failed").all()
     )
     noise, elsewhere = (
         _typical_noise_scale(frame, over, optimum, used, another=another)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,6 +43,8 @@ INSERT INTO runs ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))
 ON CONFLICT (key) DO UPDATE SET {", ".join(f"{c} = excluded.{c}" for c in _COLUMNS[1:])}
 WHERE runs.status = 'failed'
 """
+STATUSES = ("done", "diverged", "failed")
+_COUNTS = ("steps_done", "diverged_at", "n_classes")
 METRICS = ("train_accuracy", "train_cross_entropy", "test_accuracy", "test_cross_entropy")
 
 
@@ -53,7 +55,7 @@ def store_path(path: Path | str) -> Path:
 
 
 class RunStore:
-    """The runs in one file. Opened for reading unless ``create`` or ``write`` is set."""
+    """The runs in one file. With ``write`` it is made if it is not there."""
 
     def __init__(self, path: Path | str, *, write: bool = False) -> None:
         self.path = store_path(path)
@@ -62,11 +64,12 @@ class RunStore:
                 f"{self.path} lies on a network file system ({kind}), where several processes "
                 "cannot safely share a store: choose a folder on a local disk."
             )
-        self._check_header(may_be_missing=write)
+        check_file(self.path, may_be_missing=write)
         try:
             self._connection = self._open(write)
         except sqlite3.Error as error:
             raise self._damaged(error) from None
+        self._opened = self._file_id()
 
     def __enter__(self) -> Self:
         return self
@@ -81,40 +84,42 @@ class RunStore:
     def add(self, records: Iterable[dict[str, Any]]) -> None:
         """Write records, all or none. A key that is there already keeps its result."""
         rows = [tuple(_encode(record[column]) for column in _COLUMNS) for record in records]
+        if self._file_id() != self._opened:
+            raise InputError(
+                f"the store {self.path} was removed or replaced while it was in use: what was "
+                "finished since then is lost, start again."
+            )
         with self._reporting(), self._connection:
             self._connection.executemany(_INSERT, rows)
 
     def statuses(self, keys: Iterable[str] | None = None) -> dict[str, str]:
         """The status of the stored runs by key."""
-        return {row["key"]: row["status"] for row in self._rows(keys, "key, status")}
+        with self._reporting():
+            return {row["key"]: row["status"] for row in self._rows(keys, "key, status")}
 
     def frame(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
         """A row a run, ordered by key: configuration, status, final metrics, circumstances."""
         rows = []
-        for row in self._rows(keys):
-            final = json.loads(row["final"])
-            rows.append(
-                {"key": row["key"], **json.loads(row["config"]), "status": row["status"]}
-                | {name: final.get(name, float("nan")) for name in METRICS}
-                | {name: final.get(name) for name in ("steps_done", "diverged_at", "n_classes")}
-                | {
-                    name: row[name]
-                    for name in ("error", "duration", "host", "finished", "versions")
-                }
-            )
-        frame = pd.DataFrame(rows)
-        for column in ("steps_done", "diverged_at", "n_classes"):
-            if column in frame:
-                frame[column] = frame[column].astype("Int64")
-        return frame
+        with self._reporting():
+            for row in self._rows(keys):
+                final = json.loads(row["final"])
+                rows.append(
+                    {"key": row["key"], **json.loads(row["config"]), "status": row["status"]}
+                    | {name: final.get(name, float("nan")) for name in METRICS}
+                    | {name: final.get(name) for name in _COUNTS}
+                    | {name: row[name] for name in _COLUMNS[5:]}
+                )
+        columns = None if rows else ["key", "status", *METRICS, *_COUNTS, *_COLUMNS[5:]]
+        frame = pd.DataFrame(rows, columns=columns)
+        return frame.astype(dict.fromkeys(_COUNTS, "Int64"))
 
     def curves(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
         """A row an evaluation: key, step, and the metrics then; ordered by key and step."""
         parts = []
-        for row in self._rows(keys):
-            history = json.loads(row["history"])
-            if history:
-                parts.append(pd.DataFrame({"key": row["key"], **history}))
+        with self._reporting():
+            for row in self._rows(keys):
+                if history := json.loads(row["history"]):
+                    parts.append(pd.DataFrame({"key": row["key"], **history}))
         if not parts:
             return pd.DataFrame(columns=["key", "step", *METRICS])
         return pd.concat(parts, ignore_index=True)
@@ -125,44 +130,31 @@ class RunStore:
         if keys is not None:
             chosen = "WHERE key IN (SELECT value FROM json_each(?))"
             values = (json.dumps(list(keys)),)
-        with self._reporting():
-            yield from self._connection.execute(
-                f"SELECT {columns} FROM runs {chosen} ORDER BY key", values
-            )
+        query = f"SELECT {columns} FROM runs {chosen} ORDER BY key"
+        yield from self._connection.execute(query, values)
 
-    def _check_header(self, *, may_be_missing: bool) -> None:
-        """Refuse what is not ours by reading its first bytes: SQLite never touches the file."""
+    def _file_id(self) -> tuple[int, int] | None:
         try:
-            with self.path.open("rb") as file:
-                header = file.read(100)
-        except FileNotFoundError:
-            if may_be_missing and self.path.parent.is_dir():
-                return
-            raise InputError(f"there is no store at {self.path}.") from None
-        except OSError as error:
-            raise InputError(f"the store {self.path} cannot be read ({error.strerror}).") from None
-        if not header and may_be_missing:  # killed before its first write
-            return
-        version, application = (int.from_bytes(header[at : at + 4]) for at in (60, 68))
-        if not header.startswith(b"SQLite format 3\0") or application != APPLICATION_ID:
-            raise InputError(
-                f"{self.path} is not a store of noisescale: it was left as it is, choose another."
-            )
-        if version > STORE_FORMAT:
-            raise InputError(
-                f"{self.path} was written by a newer noisescale (format {version}, this one knows "
-                f"{STORE_FORMAT}): upgrade, or choose another store."
-            )
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _open(self, write: bool) -> sqlite3.Connection:
-        address = f"{self.path.absolute().as_uri()}?mode={'rwc' if write else 'ro'}"
-        connection = sqlite3.connect(address, uri=True, timeout=60)
-        connection.row_factory = sqlite3.Row
-        if write:
-            _create(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")  # safe against kills
-        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        try:
+            connection = _connect(self.path, "mode=rwc" if write else "mode=ro")
+            if write:
+                _create(connection)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")  # safe against kills
+            found = _quick_check(connection)
+        except sqlite3.OperationalError:
+            # A folder that cannot be written has no place for the log's shared memory; where there
+            # is no log, the file can be read without it.
+            if write or self.path.with_name(f"{self.path.name}-wal").exists():
+                raise
+            connection = _connect(self.path, "mode=ro&immutable=1")
+            found = _quick_check(connection)
         if found != "ok":
             connection.close()
             raise sqlite3.DatabaseError(found)
@@ -170,42 +162,75 @@ class RunStore:
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """SQLite's errors as one sentence."""
+        """SQLite's errors, and content that is not what it should be, as one sentence."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            raise InputError(f"the store {self.path} cannot be used: {error}.") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.Error, ValueError) as error:
             raise self._damaged(error) from error
 
-    def _damaged(self, error: sqlite3.Error) -> InputError:
+    def _damaged(self, error: Exception) -> InputError:
         reason = " ".join(str(error).split())
-        if isinstance(error, sqlite3.OperationalError) and "malformed" not in reason:
+        unusable = isinstance(error, sqlite3.OperationalError) and "decode" not in reason
+        if unusable or isinstance(error, (sqlite3.IntegrityError, InputError)):
             return InputError(f"the store {self.path} cannot be used: {reason}.")
-        readable = len(salvage(self.path))
         return InputError(
-            f"the store {self.path} is damaged ({reason}): {readable} of its runs can be read; "
-            f"keep them with `noisescale runs {self.path} --salvage NEW.sqlite`."
+            f"the store {self.path} is damaged ({reason}): {len(salvage(self.path))} of its runs "
+            f"can be read; keep them with `noisescale runs {self.path} --salvage NEW.sqlite`."
+        )
+
+
+def check_file(path: Path, *, may_be_missing: bool) -> None:
+    """Refuse what is not a store of ours, or of a newer version; it is not altered.
+
+    Through SQLite, and without locks: opening the file ourselves would, on closing it, drop the
+    locks of every other connection that this process has to it.
+    """
+    try:
+        size = path.stat().st_size
+        regular = path.is_file()
+    except FileNotFoundError:
+        if may_be_missing and path.parent.is_dir():
+            return
+        advice = "make its folder first" if may_be_missing else "give its file or folder"
+        raise InputError(f"there is no store at {path}: {advice}.") from None
+    except OSError as error:
+        raise InputError(f"the store {path} cannot be read ({error.strerror}).") from None
+    if size == 0 and may_be_missing:  # killed before its first write
+        return
+    application, version = 0, 0
+    if regular:
+        try:
+            with closing(_connect(path, "mode=ro&immutable=1")) as connection:
+                (application,) = connection.execute("PRAGMA application_id").fetchone()
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.OperationalError as error:
+            raise InputError(f"the store {path} cannot be read ({error}).") from None
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+                return  # a damaged store, which opening it will tell
+    if application != APPLICATION_ID:
+        raise InputError(
+            f"{path} is not a store of noisescale: it was left as it is, choose another."
+        )
+    if version > STORE_FORMAT:
+        raise InputError(
+            f"{path} was written by a newer noisescale (format {version}, this one knows "
+            f"{STORE_FORMAT}): upgrade, or choose another store."
         )
 
 
 def salvage(path: Path | str) -> list[dict[str, Any]]:
     """The records of a damaged store that can still be read and are what their key says."""
+    path = store_path(path)
+    check_file(path, may_be_missing=False)
     found: dict[str, dict[str, Any]] = {}
-    address = f"{store_path(path).absolute().as_uri()}?mode=ro"
-    # From both ends towards the damage.
-    for order in ("ASC", "DESC"):
-        try:
-            connection = sqlite3.connect(address, uri=True)
-            connection.row_factory = sqlite3.Row
+    for order in ("ASC", "DESC"):  # from both ends towards the damage
+        with suppress(sqlite3.Error), closing(_connect(path, "mode=ro")) as connection:
+            connection.text_factory = bytes  # one letter out of place must not stop the reading
             for row in connection.execute(f"SELECT * FROM runs ORDER BY key {order}"):
                 record = _intact(row)
                 if record is not None:
                     found[record["key"]] = record
-        except sqlite3.Error:
-            continue
-        finally:
-            connection.close()
     return [found[key] for key in sorted(found)]
 
 
@@ -223,13 +248,27 @@ def _intact(row: sqlite3.Row) -> dict[str, Any] | None:
     """The row as a record, or None if any part of it was overwritten."""
     try:
         record = {
-            name: json.loads(row[name]) if name in ("history", "final", "versions") else row[name]
-            for name in _COLUMNS
+            name: value.decode() if isinstance(value, bytes) else value
+            for name, value in zip(_COLUMNS, (row[name] for name in _COLUMNS), strict=True)
         }
-        genuine = hashlib.sha256(row["config"].encode()).hexdigest() == row["key"]
+        genuine = hashlib.sha256(record["config"].encode()).hexdigest() == record["key"]
+        record |= {name: json.loads(record[name]) for name in ("history", "final", "versions")}
+        whole = record["status"] in STATUSES and isinstance(record["duration"], float)
+        texts = all(isinstance(record[name], str) for name in ("host", "finished"))
     except (ValueError, TypeError, AttributeError):
         return None
-    return record if genuine else None
+    return record if genuine and whole and texts else None
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, timeout=60)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _quick_check(connection: sqlite3.Connection) -> str:
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return str(found)
 
 
 def _create(connection: sqlite3.Connection) -> None:

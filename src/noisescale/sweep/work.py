@@ -6,7 +6,7 @@ import time
 import traceback
 from datetime import UTC, datetime
 from functools import lru_cache
-from importlib import import_module, metadata
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from noisescale._version import __version__
 from noisescale.data import Dataset
 from noisescale.errors import InputError
-from noisescale.sweep.plan import RESULT_FORMAT, RunConfig, data_facts, load_data
+from noisescale.sweep.plan import RESULT_FORMAT, RunConfig, data_facts, load_data, model_maker
 from noisescale.training import DenseNetwork, train
 
 
@@ -28,7 +28,7 @@ def _guarded(fields: dict[str, Any]) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         record = run(RunConfig(**fields))
-    except Exception:
+    except BaseException:  # a run must not end its worker, not even by sys.exit()
         record = {"status": "failed", "error": traceback.format_exc()}
     return {
         **record,
@@ -51,8 +51,7 @@ def run(config: RunConfig) -> dict[str, Any]:
     if config.model == "dense":
         model: Any = DenseNetwork((n_features, *config.hidden_widths, n_classes))
     else:
-        module, _, function = config.model.partition(":")
-        model = _build(module, function, n_features, n_classes)
+        model = _build(config.model, n_features, n_classes)
     result = train(
         model,
         model.init(config.seed, config.initialisation),
@@ -92,8 +91,8 @@ def _subset(name: str, n_train: int, n_test: int, seed: int) -> Dataset:
 
 
 @lru_cache(maxsize=8)  # the same object again, so that its compiled program is found again
-def _build(module: str, function: str, n_features: int, n_classes: int) -> Any:
-    return getattr(import_module(module), function)(n_features, n_classes)
+def _build(name: str, n_features: int, n_classes: int) -> Any:
+    return model_maker(name)(n_features, n_classes)
 
 
 @lru_cache(maxsize=1)
