@@ -102,10 +102,19 @@ def run_until_interior(context: Context, settings: Iterable[Setting]) -> Runs:
 
 def _window(setting: Setting, centre: int, reach: int) -> frozenset[int]:
     """Rungs around ``centre``, no batch larger than the training set."""
-    rungs = range(max(0, centre - reach), centre + max(reach, setting.above) + 1)
-    largest = setting.fields["n_train"] if setting.axis == "batch_size" else math.inf
     ladder = setting.ladder
-    return frozenset(r for r in rungs if r < len(ladder) and ladder[r] <= largest)
+    largest = setting.fields["n_train"] if setting.axis == "batch_size" else math.inf
+    # Below 10 the rungs are close together: there the window is as wide in ratio as elsewhere.
+    width = 2 ** (reach / 2) * 1.01
+    return frozenset(
+        rung
+        for rung, size in enumerate(ladder)
+        if size <= largest
+        and (
+            -reach <= rung - centre <= max(reach, setting.above)
+            or 1 / width <= size / ladder[centre] <= width
+        )
+    )
 
 
 def _nearest(setting: Setting) -> int:

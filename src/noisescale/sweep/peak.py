@@ -158,13 +158,15 @@ def _unresolved(values: Array, trained: NDArray[np.bool_], k: int) -> str | None
         return "there are too few sizes that train"
     if n_seeds < 2:
         return None
-    # Differences from the best, paired by seed, their spread pooled over the sizes: with a few
-    # seeds a size's own spread is hardly known.
-    differences = values[:, [k]] - np.delete(values, k, axis=1)
-    usable = np.delete(trained, k)
-    spread = (
-        math.sqrt(float(differences[:, usable].var(axis=0, ddof=1).mean())) if usable.any() else 0
-    )
+    # Differences from the best, paired by seed, their spread pooled over the sizes that train about
+    # as well: with a few seeds a size's own spread is hardly known, and where training breaks down
+    # it is much larger than near the top.
+    near = _near(values.mean(axis=0), k) & trained
+    near[k] = False
+    differences = values[:, [k]] - values
+    spread = 0.0
+    if near.any():
+        spread = math.sqrt(float(differences[:, near].var(axis=0, ddof=1).mean()))
     for end, name in ((0, "smallest"), (n_sizes - 1, "largest")):
         if (values[:, k] - values[:, end]).mean() <= _Z * spread / math.sqrt(n_seeds):
             return f"the best size is not {_Z:g} standard errors better than the {name}"
@@ -201,10 +203,7 @@ def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_]) -> float | N
     """Where the cubic through the sizes around the best is highest; None if not inside them."""
     k = int(np.argmax(mean))
     around = np.arange(max(0, k - _REACH), min(len(mean), k + _REACH + 1))
-    # Where training breaks down, the curve falls off a cliff that says nothing of its top: sizes
-    # with more than twice the best one's error are left out, but for its neighbours.
-    near = (1 - mean[around] <= 2 * (1 - mean[k])) | (np.abs(around - k) == 1)
-    around = around[trained[around] & near]
+    around = around[(trained & _near(mean, k))[around]]
     if k in (0, len(mean) - 1) or len(around) < 3:
         return None
     degree = 3 if len(around) >= 5 else 2
@@ -217,3 +216,13 @@ def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_]) -> float | N
         return None
     u = 2 * c / (math.sqrt(root) - b) if b < 0 else -(b + math.sqrt(root)) / (2 * a)
     return float(np.interp(u, [-1, 1], log_sizes[around[[0, -1]]])) if abs(u) <= 1 else None
+
+
+def _near(mean: Array, k: int) -> NDArray[np.bool_]:
+    """The sizes that train about as well as the best one, ``k``, and its neighbours.
+
+    Where training breaks down, the curve falls off a cliff that says nothing of its top.
+    """
+    near = 1 - mean <= 2 * (1 - mean[k])
+    near[max(0, k - 1) : k + 2] = True
+    return np.asarray(near)
