@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         posterior_predict,
     )
     from noisescale.noise import AdamRecipe, Recipe, noise_scale
+    from noisescale.noise.gradients import GradientNoise, gradient_noise
+    from noisescale.noise.monitor import NoiseScaleMonitor
     from noisescale.sweep import (
         Peak,
         RunConfig,
@@ -63,6 +65,9 @@ _HOME = {
     "noise_scale": "noise",
     "Recipe": "noise",
     "AdamRecipe": "noise",
+    "gradient_noise": "noise.gradients",
+    "GradientNoise": "noise.gradients",
+    "NoiseScaleMonitor": "noise.monitor",
     # Many runs, nothing lost.
     "run_sweep": "sweep",
     "make_plan": "sweep",
@@ -91,8 +96,10 @@ __all__ = [
     "DenseNetwork",
     "Evaluation",
     "Evidence",
+    "GradientNoise",
     "InputError",
     "Likelihood",
+    "NoiseScaleMonitor",
     "NotAMinimumWarning",
     "Peak",
     "Progress",
@@ -106,6 +113,7 @@ __all__ = [
     "find_peak",
     "fit_scaling_rule",
     "gaussian",
+    "gradient_noise",
     "load_plan",
     "log_evidence",
     "log_evidence_from_operator",

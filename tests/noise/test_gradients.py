@@ -1,0 +1,217 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import noisescale as ns
+from noisescale.errors import InputError
+from noisescale.noise.gradients import _summary
+from noisescale.training import BatchStream
+
+NETWORK = ns.DenseNetwork((6, 5, 4, 3))
+
+
+def problem(n, seed=0, network=NETWORK, classes=3):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, network.widths[0])).astype(np.float32)
+    return network.init(seed), (x, x[:, :classes].argmax(axis=1).astype(np.int32))
+
+
+def per_example(params, data, network=NETWORK):
+    """The naive twin: one gradient after the other, in a matrix (N, p)."""
+
+    def nll(params, x, y):
+        return -jax.nn.log_softmax(network(params, x[None]))[0, y]
+
+    gradient = jax.jit(jax.grad(nll))
+    rows = [
+        np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient(params, x, y))])
+        for x, y in zip(*data, strict=True)
+    ]
+    return np.array(rows, np.float64)
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def test_against_one_gradient_after_the_other():
+    params, data = problem(40)
+    g = per_example(params, data)
+    noise = ns.gradient_noise(NETWORK, params, data)
+    S = np.cov(g.T)
+    assert noise.trace == pytest.approx(np.trace(S), rel=1e-5)
+    assert noise.gradient_sq_norm == pytest.approx(
+        np.sum(g.mean(axis=0) ** 2) - np.trace(S) / 40, rel=1e-4, abs=1e-6
+    )
+    np.testing.assert_allclose(flat(noise.mean), g.mean(axis=0), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(flat(noise.variance), np.diag(S), rtol=1e-3, atol=1e-7)
+    assert (noise.n_train, noise.n_params) == (40, g.shape[1])
+
+
+def test_a_network_and_the_same_as_a_function_agree():
+    params, data = problem(300)
+    dense = ns.gradient_noise(NETWORK, params, data)
+    general = ns.gradient_noise(lambda w, x: NETWORK(w, x), params, data)
+    assert dense.trace == pytest.approx(general.trace, rel=1e-5)
+    assert dense.critical_batch_size == pytest.approx(general.critical_batch_size, rel=1e-4)
+    assert dense.low == pytest.approx(general.low, rel=1e-3)
+    np.testing.assert_allclose(flat(dense.variance), flat(general.variance), rtol=1e-3, atol=1e-8)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    params, data = problem(101)
+    whole = ns.gradient_noise(NETWORK, params, data)
+    monkeypatch.setattr("noisescale.noise.per_example._BLOCK_BYTES", 4 * 54 * 7)  # seven rows
+    parts = ns.gradient_noise(NETWORK, params, data)
+    assert parts.trace == pytest.approx(whole.trace, rel=1e-6)
+    assert parts.high == pytest.approx(whole.high, rel=1e-5)
+
+
+def test_two_classes():
+    model = ns.logistic_regression(4)
+    params, (x, y) = problem(50, network=model, classes=2)
+    p = 1 / (1 + np.exp(-np.asarray(model(params, x))[:, 0].astype(float)))
+    g = (p - y)[:, None] * np.column_stack([x, np.ones(50)])
+    noise = ns.gradient_noise(model, params, (x, y), likelihood="bernoulli")
+    assert noise.trace == pytest.approx(np.trace(np.cov(g.T)), rel=1e-5)
+
+
+def test_the_jackknife_is_the_jackknife():
+    g = np.random.default_rng(1).normal(0.3, 1, (25, 4))
+
+    def estimates(g):
+        n = len(g)
+        trace = np.trace(np.cov(g.T))
+        return trace, np.sum(g.mean(axis=0) ** 2) - trace / n
+
+    mean = g.mean(axis=0)
+    made = _summary((g**2).sum(axis=1), g @ mean, float(mean @ mean), 4, None, None)
+    left_out = np.array([estimates(np.delete(g, i, axis=0)) for i in range(25)])
+    errors = np.sqrt(24 * left_out.var(axis=0))
+    assert (made.trace_error, made.gradient_sq_norm_error) == pytest.approx(tuple(errors), rel=1e-9)
+
+
+def synthetic(n, seed, offset=0.4, p=20):
+    """Gradients with known tr S = p and |G|^2 = p offset^2."""
+    g = np.random.default_rng(seed).normal(offset, 1, (n, p))
+    mean = g.mean(axis=0)
+    return _summary((g**2).sum(axis=1), g @ mean, float(mean @ mean), p, None, None)
+
+
+def test_intervals_cover_the_truth():
+    trials, truth = 300, 1 / 0.4**2
+    made = [synthetic(200, seed) for seed in range(trials)]
+    assert all(noise.undetermined is None for noise in made)
+    covered = np.mean([noise.low <= truth <= noise.high for noise in made])
+    assert covered > 0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)
+    bias = np.mean([noise.gradient_sq_norm for noise in made]) / (20 * 0.16) - 1
+    spread = np.std([noise.gradient_sq_norm for noise in made]) / (20 * 0.16)
+    assert abs(bias) < 3 * spread / math.sqrt(trials)
+
+
+def test_a_gradient_lost_in_noise_is_undetermined():
+    made = [synthetic(50, seed, offset=0.0) for seed in range(100)]
+    lost = [noise for noise in made if noise.undetermined]
+    assert len(lost) > 85
+    assert all(noise.critical_batch_size is None for noise in lost)
+    assert all(math.isinf(noise.high) and noise.low > 0 for noise in lost)
+    assert "undetermined" in repr(lost[0])
+    assert lost[0].to_dict()["high"] is None
+
+
+@pytest.mark.parametrize("sampler", ["without_replacement", "with_replacement", "shuffle"])
+def test_the_variance_of_minibatches(sampler):
+    params, data = problem(60)
+    g = per_example(params, data)
+    noise = ns.gradient_noise(NETWORK, params, data)
+    for B in (1, 7, 20):  # shuffled batches of these sizes do not all straddle epochs evenly
+        if sampler == "shuffle" and 60 % B:
+            continue
+        stream = BatchStream(sampler, n_train=60, batch_size=B, rng=np.random.default_rng(B))
+        errors = g[stream.take(6000)].mean(axis=1) - g.mean(axis=0)
+        squared = (errors**2).sum(axis=1)
+        standard_error = squared.std() / math.sqrt(6000)
+        assert abs(squared.mean() - noise.minibatch_variance(B, sampler)) < 4 * standard_error
+    assert (noise.minibatch_variance(60, sampler) == 0) == (sampler != "with_replacement")
+
+
+def test_the_monitor_agrees_with_the_full_data():
+    params, data = problem(400, seed=3)
+    g = per_example(params, data)
+    noise = ns.gradient_noise(NETWORK, params, data)
+    monitor = ns.NoiseScaleMonitor()
+    stream = BatchStream("with_replacement", n_train=400, batch_size=80,
+                         rng=np.random.default_rng(0))  # fmt: skip
+    for batch in stream.take(4000):
+        small, large = g[batch[:10]].mean(axis=0), g[batch].mean(axis=0)
+        monitor.update(small @ small, large @ large, 10, 80)
+    ratio, low, high = monitor.interval()
+    # Drawn from the 400 themselves, so G is their mean, without the correction by tr S/N.
+    truth = noise.trace * 399 / 400 / (noise.gradient_sq_norm + noise.trace / 400)
+    assert low < truth < high
+    assert high / low < 1.3
+    assert monitor.critical_batch_size == ratio
+
+
+def test_the_monitor_goes_on_from_its_state():
+    rng = np.random.default_rng(0)
+    pairs = 1 + rng.random((50, 2))
+    for decay in (0.0, 0.9):
+        one, first, second = (ns.NoiseScaleMonitor(decay=decay) for _ in range(3))
+        for k, (small, large) in enumerate(pairs):
+            one.update(small, large, 8, 64)
+            (first if k < 25 else second).update(small, large, 8, 64)
+            if k == 24:
+                second.load_state_dict(first.state_dict())
+        assert second.state_dict() == one.state_dict()
+    with pytest.raises(InputError, match="the state must have"):
+        one.load_state_dict({"decay": 0.1})
+
+
+def test_a_monitor_that_forgets():
+    monitor = ns.NoiseScaleMonitor(decay=0.9)
+    for k in range(400):
+        level = 1.0 if k < 200 else 3.0
+        monitor.update(level * 2, level, 1, 2)  # |G|^2 = 0, tr S = 2 level
+    assert monitor.noise == pytest.approx(6.0, rel=1e-6)
+    assert monitor.critical_batch_size is None
+    assert ns.NoiseScaleMonitor().interval() == (None, 0.0, math.inf)
+
+
+@given(st.integers(1, 100), st.integers(1, 100))
+def test_predicted_variances_fall_with_the_batch(a, b):
+    noise = synthetic(100, 0)
+    small, large = sorted((a, b))
+    for sampler in ("without_replacement", "with_replacement"):
+        assert noise.minibatch_variance(large, sampler) <= noise.minibatch_variance(small, sampler)
+
+
+def test_bad_input_gets_one_sentence():
+    params, (x, y) = problem(10)
+
+    def refuse(match, call):
+        with pytest.raises(InputError, match=match):
+            call()
+
+    refuse("at least 3 examples, got 2", lambda: ns.gradient_noise(NETWORK, params, (x[:2], y[:2])))
+    refuse("data x holds nan", lambda: ns.gradient_noise(NETWORK, params, (x * np.nan, y)))
+    refuse(
+        "likelihood must be one of",
+        lambda: ns.gradient_noise(NETWORK, params, (x, y), likelihood="poisson"),
+    )
+    refuse(
+        "gradients of some examples are not finite",
+        lambda: ns.gradient_noise(lambda w, x: jnp.sqrt(NETWORK(w, x) * 0), params, (x, y)),
+    )
+    noise = ns.gradient_noise(NETWORK, params, (x, y))
+    refuse("batch_size must be at most 10", lambda: noise.minibatch_variance(11))
+    refuse("sampler must be one of", lambda: noise.minibatch_variance(1, "magic"))
+    monitor = ns.NoiseScaleMonitor()
+    refuse("n_large must be above n_small = 8, got 8", lambda: monitor.update(1, 1, 8, 8))
+    refuse("small_sq_norm must be", lambda: monitor.update(math.nan, 1, 4, 8))
+    refuse(r"decay must be .* in \[0, 1\)", lambda: ns.NoiseScaleMonitor(decay=1))
