@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from noisescale.paper.section import Picture
-from noisescale.paper.style import COLOURS, house_style, to_svg
+from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
 from noisescale.sweep.rules import ScalingRule
 
 
@@ -53,6 +53,7 @@ def _draw_curves(axes: Axes, rule: ScalingRule, symbol: str, labels: Mapping[flo
     axes.set(xscale="log", xlabel=rule.optimum.replace("_", " "), ylabel="test accuracy")
     axes.set(title="(a)")
     axes.set_ylim(max(0, top - 0.12), top + 0.01)
+    plain_log(axes.xaxis)
     axes.legend(title=symbol, fontsize=8, ncols=2)
 
 
@@ -78,3 +79,5 @@ def _draw_peaks(axes: Axes, rule: ScalingRule, x_label: str) -> None:
         axes.legend(loc="upper left")
     axes.set(xscale="log", yscale="log", xlabel=x_label, title="(b)")
     axes.set(ylabel="best " + rule.optimum.replace("_", " "))
+    plain_log(axes.xaxis)
+    plain_log(axes.yaxis)

@@ -8,7 +8,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
@@ -32,6 +34,15 @@ def house_style() -> Iterator[None]:
     """Draw in here, and leave the user's own settings alone."""
     with mpl.rc_context(_RC):
         yield
+
+
+def plain_log(axis: Axis) -> None:
+    """Label a logarithmic axis with plain numbers, few enough not to collide."""
+    low, high = axis.get_view_interval()
+    narrow = high / low < 10**1.7
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def to_svg(figure: Figure) -> str:

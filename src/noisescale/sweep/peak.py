@@ -206,7 +206,7 @@ def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_]) -> float | N
     around = around[(trained & _near(mean, k))[around]]
     if k in (0, len(mean) - 1) or len(around) < 3:
         return None
-    degree = 3 if len(around) >= 5 else 2
+    degree = 3 if len(around) >= 4 else 2
     fit = np.polynomial.Polynomial.fit(log_sizes[around], mean[around], degree)
     # f' = a u^2 + b u + c, and of its roots the one with f'' = -sqrt(b^2 - 4 a c); written so that
     # a vanishing a does no harm.
