@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from noisescale.noise import AdamRecipe, Recipe, noise_scale
     from noisescale.noise.gradients import GradientNoise, gradient_noise
     from noisescale.noise.monitor import NoiseScaleMonitor
+    from noisescale.noise.posterior import PosteriorSamples, langevin
     from noisescale.sweep import (
         Peak,
         RunConfig,
@@ -68,6 +69,8 @@ _HOME = {
     "gradient_noise": "noise.gradients",
     "GradientNoise": "noise.gradients",
     "NoiseScaleMonitor": "noise.monitor",
+    "langevin": "noise.posterior",
+    "PosteriorSamples": "noise.posterior",
     # Many runs, nothing lost.
     "run_sweep": "sweep",
     "make_plan": "sweep",
@@ -102,6 +105,7 @@ __all__ = [
     "NoiseScaleMonitor",
     "NotAMinimumWarning",
     "Peak",
+    "PosteriorSamples",
     "Progress",
     "Recipe",
     "RunConfig",
@@ -114,6 +118,7 @@ __all__ = [
     "fit_scaling_rule",
     "gaussian",
     "gradient_noise",
+    "langevin",
     "load_plan",
     "log_evidence",
     "log_evidence_from_operator",
