@@ -94,7 +94,10 @@ def test_several_classes_and_a_form_that_arviz_reads():
     made = ns.langevin(model, model.init(0), pair, prior_precision=1.0, n_chains=3, burn_in=200,
                        n_samples=20, thin=5)  # fmt: skip
     posterior = made.to_arviz()["posterior"]
-    assert sorted(array.shape for array in posterior.values()) == [(3, 20, 10), (3, 20, 64, 10)]
+    assert {name: array.shape for name, array in posterior.items()} == {
+        "0/b": (3, 20, 10),
+        "0/w": (3, 20, 64, 10),
+    }
     assert made.predict_proba(data.x_test).shape == (len(data.y_test), 10)
     assert "3 chains of 20 draws" in repr(made)
     again = ns.langevin(model, model.init(0), pair, prior_precision=1.0, n_chains=3, burn_in=200,

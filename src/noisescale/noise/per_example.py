@@ -94,7 +94,7 @@ def dense_factors(
 
     An example's gradient in the layer is the outer product of its rows of a and d.
     """
-    inputs = [jnp.asarray(x, jnp.float32)]
+    inputs = [jnp.asarray(x, params[0]["w"].dtype)]
     for layer in params[:-1]:
         inputs.append(jax.nn.relu(inputs[-1] @ layer["w"] + layer["b"]))
     outputs = inputs[-1] @ params[-1]["w"] + params[-1]["b"]

@@ -89,7 +89,7 @@ class PosteriorSamples:
         named, _ = jax.tree_util.tree_flatten_with_path(self.samples)
         return {
             "posterior": {
-                jax.tree_util.keystr(path).strip("[]'.") or "w": np.asarray(leaf)
+                jax.tree_util.keystr(path, simple=True, separator="/") or "w": np.asarray(leaf)
                 for path, leaf in named
             }
         }

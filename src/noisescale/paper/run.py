@@ -22,6 +22,8 @@ from noisescale.paper import (
     figure6,
     figure7,
     figure8,
+    figure9,
+    gradient_noise,
     units,
 )
 from noisescale.paper.claims import all_claims, counts, entries
@@ -33,7 +35,19 @@ from noisescale.sweep.engines import Engine, open_engine
 
 SECTIONS: dict[str, Section] = {
     module.SECTION.id: module.SECTION
-    for module in (units, figure1, figure2, figure3, figure4, figure5, figure6, figure7, figure8)
+    for module in (
+        units,
+        figure1,
+        figure2,
+        figure3,
+        figure4,
+        figure5,
+        figure6,
+        figure7,
+        figure8,
+        figure9,
+        gradient_noise,
+    )
 }
 CLAIMS_SCHEMA = 1
 _SEEDS = {"smoke": 1, "quick": 2, "full": 5}
