@@ -27,7 +27,6 @@ from noisescale.training.sampling import BatchStream
 Array = NDArray[np.float64]
 
 _GRID = 512  # points on which a density is looked at for modes
-_PROMINENCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,11 @@ def ks_distance(values: ArrayLike) -> float:
     return float(stats.kstest(x, "norm", args=(x.mean(), x.std(ddof=1))).statistic)
 
 
-def count_modes(values: ArrayLike) -> int:
+def count_modes(values: ArrayLike, *, prominence: float = 0.0) -> int:
     """Peaks of the Gaussian kernel density with Silverman's bandwidth.
 
-    A single far value makes a bump of its own: a peak must rise above its surroundings by a
-    twentieth of the highest to count.
+    A few far values make a bump of their own, so even a Gaussian sample often has several such
+    peaks; ``prominence`` asks that a peak rise above its surroundings by that share of the highest.
     """
     x = np.asarray(values, float)
     if len(x) < 2 or x.std() == 0:
@@ -93,7 +92,8 @@ def count_modes(values: ArrayLike) -> int:
     density = stats.gaussian_kde(x, bw_method="silverman")
     margin = 3 * x.std() * density.factor
     heights = density(np.linspace(x.min() - margin, x.max() + margin, _GRID))
-    peaks, _ = find_peaks(np.pad(heights, 1), prominence=_PROMINENCE * heights.max())
+    least = max(prominence, 1e-12) * heights.max()
+    peaks, _ = find_peaks(np.pad(heights, 1), prominence=least)
     return len(peaks)
 
 
