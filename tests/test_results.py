@@ -1,0 +1,34 @@
+"""The tables in results/ still say what the documentation says they do."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import noisescale as ns
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+def test_the_best_batch_size_of_figure_4():
+    peak = ns.find_peak(pd.read_csv(RESULTS / "figure4.csv"))
+    assert peak.best == 20
+    assert peak.n_seeds == 3
+    assert peak.fitted == pytest.approx(21, abs=1)
+
+
+def test_the_rule_for_momentum():
+    rule = ns.fit_scaling_rule(pd.read_csv(RESULTS / "figure7.csv"), "momentum")
+    assert rule.n_resolved == 4
+    assert 1 in rule.slope
+    assert rule.slope.value == pytest.approx(1.05, abs=0.02)
+
+
+def test_tables_are_small_and_name_every_run():
+    tables = sorted(RESULTS.glob("*.csv"))
+    assert len(tables) >= 4
+    assert sum(path.stat().st_size for path in tables) < 2_000_000
+    for path in tables:
+        keys = pd.read_csv(path)["key"]
+        assert keys.is_unique
+        assert keys.str.len().eq(64).all()
