@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from noisescale.noise.gradients import GradientNoise, gradient_noise
     from noisescale.noise.monitor import NoiseScaleMonitor
     from noisescale.noise.posterior import PosteriorSamples, langevin
+    from noisescale.noise.sde import simulate_sgd_sde
+    from noisescale.noise.spectrum import NoiseSpectrum
     from noisescale.sweep import (
         Peak,
         RunConfig,
@@ -71,6 +73,8 @@ _HOME = {
     "NoiseScaleMonitor": "noise.monitor",
     "langevin": "noise.posterior",
     "PosteriorSamples": "noise.posterior",
+    "simulate_sgd_sde": "noise.sde",
+    "NoiseSpectrum": "noise.spectrum",
     # Many runs, nothing lost.
     "run_sweep": "sweep",
     "make_plan": "sweep",
@@ -103,6 +107,7 @@ __all__ = [
     "InputError",
     "Likelihood",
     "NoiseScaleMonitor",
+    "NoiseSpectrum",
     "NotAMinimumWarning",
     "Peak",
     "PosteriorSamples",
@@ -129,6 +134,7 @@ __all__ = [
     "permutation_degeneracy",
     "posterior_predict",
     "run_sweep",
+    "simulate_sgd_sde",
     "softmax_regression",
     "train",
 ]

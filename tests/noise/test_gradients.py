@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import noisescale as ns
 from noisescale.errors import InputError
+from noisescale.evidence.curvature import Model, dense_ggn, dense_hessian
+from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import _summary
 from noisescale.training import BatchStream
 
@@ -215,3 +217,30 @@ def test_bad_input_gets_one_sentence():
     refuse("n_large must be above n_small = 8, got 8", lambda: monitor.update(1, 1, 8, 8))
     refuse("small_sq_norm must be", lambda: monitor.update(math.nan, 1, 4, 8))
     refuse(r"decay must be .* in \[0, 1\)", lambda: ns.NoiseScaleMonitor(decay=1))
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_leading_directions_against_dense_matrices(curvature):
+    params, data = problem(200)
+    noise = ns.gradient_noise(NETWORK, params, data, n_eigenvalues=4, curvature=curvature)
+    values, U = np.linalg.eigh(np.cov(per_example(params, data).T))
+    model = Model.at(NETWORK, params, *data, LIKELIHOODS["categorical"])
+    H = dense_ggn(model)[0] if curvature == "ggn" else dense_hessian(model)
+    curvatures, V = np.linalg.eigh(H)
+    found = noise.spectrum
+    np.testing.assert_allclose(found.eigenvalues, values[::-1][:4], rtol=1e-4)
+    np.testing.assert_allclose(found.curvature_eigenvalues, curvatures[::-1][:4], rtol=1e-4)
+    overlap = np.sum((U[:, -4:].T @ V[:, -4:]) ** 2) / 4
+    assert found.overlap == pytest.approx(overlap, abs=1e-3)
+    assert found.chance == 4 / noise.n_params
+    assert "overlap" in repr(noise)
+    assert noise.to_dict()["spectrum"]["curvature"] == curvature
+
+
+def test_no_spectrum_unless_asked_for():
+    params, data = problem(20)
+    assert ns.gradient_noise(NETWORK, params, data).spectrum is None
+    with pytest.raises(InputError, match="n_eigenvalues must be below"):
+        ns.gradient_noise(NETWORK, params, data, n_eigenvalues=10_000)
+    with pytest.raises(InputError, match="curvature must be one of"):
+        ns.gradient_noise(NETWORK, params, data, n_eigenvalues=2, curvature="fisher")

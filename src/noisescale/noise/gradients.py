@@ -7,11 +7,12 @@ With g_i the gradient of example i and their mean over N examples,
     critical batch size = tr S/|G|^2      (McCandlish et al. 2018).
 
 Two passes over the data: the first for the mean and the squared norms, the second for each
-gradient's component along the mean, from which the jackknife gives the intervals.
+gradient's component along the mean, from which the jackknife gives the intervals. Leading
+eigenvalues of S, if asked for, take some tens of passes more.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -21,10 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from noisescale.arrays import check_data, check_params, count_examples
-from noisescale.checks import check_batch_size, check_choice
+from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
+from noisescale.evidence.curvature import Model
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.per_example import ApplyFn, blocks, slopes, sums
+from noisescale.noise.spectrum import NoiseSpectrum, noise_spectrum
 from noisescale.training.sampling import SAMPLERS
 
 Array = NDArray[np.float64]
@@ -45,6 +48,7 @@ class GradientNoise:
         undetermined: why |G|^2 is not resolved; None if it is.
         mean: the mean gradient, in the shape of the params.
         variance: the diagonal of S, in the shape of the params.
+        spectrum: the leading eigenvalues of S and how they align with the curvature, if asked for.
     """
 
     n_train: int
@@ -59,6 +63,7 @@ class GradientNoise:
     undetermined: str | None
     mean: Any
     variance: Any
+    spectrum: NoiseSpectrum | None = None
 
     def minibatch_variance(self, batch_size: int, sampler: str = "without_replacement") -> float:
         """The trace of the covariance of a minibatch's mean gradient.
@@ -80,7 +85,9 @@ class GradientNoise:
                  "gradient_sq_norm_error", "critical_batch_size", "low", "high",
                  "undetermined")  # fmt: skip
         values = {name: getattr(self, name) for name in names}
-        return values | {"high": None if math.isinf(self.high) else self.high}
+        spectrum = None if self.spectrum is None else self.spectrum.to_dict()
+        high = None if math.isinf(self.high) else self.high
+        return values | {"high": high, "spectrum": spectrum}
 
     def __repr__(self) -> str:
         if self.critical_batch_size is None:
@@ -92,6 +99,7 @@ class GradientNoise:
             f"  tr S = {self.trace:.4g} ± {self.trace_error:.2g}, |G|^2 = "
             f"{self.gradient_sq_norm:.4g} ± {self.gradient_sq_norm_error:.2g} "
             f"(N = {self.n_train:,}, {self.n_params:,} parameters)"
+            + ("" if self.spectrum is None else f"\n{self.spectrum}")
         )
 
 
@@ -101,6 +109,8 @@ def gradient_noise(
     data: tuple[ArrayLike, ArrayLike],
     *,
     likelihood: str = "categorical",
+    n_eigenvalues: int = 0,
+    curvature: str = "ggn",
 ) -> GradientNoise:
     """Measure the noise of per-example gradients of the negative log-likelihood.
 
@@ -109,10 +119,13 @@ def gradient_noise(
         params: where to measure.
         data: ``(x, y)``; memory does not grow with its length.
         likelihood: ``"categorical"`` or ``"bernoulli"``.
+        n_eigenvalues: how many leading eigenvalues of S to find, and of the curvature beside it.
+        curvature: which to compare with, ``"ggn"`` or ``"hessian"``.
 
     A penalty does not change the noise, and is left out of |G|^2 as well.
     """
     nll = LIKELIHOODS[check_choice("likelihood", likelihood, LIKELIHOODS)]
+    check_whole("n_eigenvalues", n_eigenvalues, at_least=0)
     n_train = count_examples(data, "data")
     if n_train < 3:
         raise InputError(f"a covariance needs at least 3 examples, got {n_train}.")
@@ -141,7 +154,13 @@ def gradient_noise(
     )  # fmt: skip
     n_params = sum(leaf.size for leaf in jax.tree.leaves(w))
     mean_sq = float(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(mean)))
-    return _summary(sq_norms, along, mean_sq, n_params, mean, variance)
+    noise = _summary(sq_norms, along, mean_sq, n_params, mean, variance)
+    if n_eigenvalues == 0:
+        return noise
+    model = Model.at(apply_fn, w, x, y, nll)
+    flat = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)])
+    spectrum = noise_spectrum(model, flat, n_eigenvalues=n_eigenvalues, curvature=curvature)
+    return replace(noise, spectrum=spectrum)
 
 
 def _summary(

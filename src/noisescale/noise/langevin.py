@@ -75,7 +75,7 @@ def corrected_sgld(
     d = check_number("step_size", step_size, "above 0", lambda v: v > 0)
     m = check_momentum(momentum)
     T = check_number("temperature", temperature, "at least 0", lambda v: v >= 0)
-    wanted = 2 * T * (1 - m) / d
+    wanted = 2 * T * (1 - m) / d  # of noise; at T = 0 this is plain SGD with momentum
 
     def init(position: Any) -> State:
         return State(position, jax.tree.map(jnp.zeros_like, position))
@@ -83,22 +83,25 @@ def corrected_sgld(
     def step(key: jax.Array, state: State) -> State:
         for_batch, for_noise = jax.random.split(key)
         gradient, variance = noisy_gradient(for_batch, state.position)
+        if wanted > 0:
+            gradient = with_noise(for_noise, gradient, variance)
+        accumulator = jax.tree.map(lambda a, g: m * a + g, state.accumulator, gradient)
+        position = jax.tree.map(lambda w, a: w - d * a, state.position, accumulator)
+        return State(position, accumulator)
+
+    def with_noise(key: jax.Array, gradient: Any, variance: Any) -> Any:
         leaves, tree = jax.tree.flatten(gradient)
         brought = [0.0] * len(leaves) if variance is None else jax.tree.leaves(variance)
-        keys = jax.random.split(for_noise, len(leaves))
-        noise = jax.tree.unflatten(
+        keys = jax.random.split(key, len(leaves))
+        return jax.tree.unflatten(
             tree,
             [
-                jnp.sqrt(jnp.maximum(wanted - v, 0.0))
+                leaf
+                + jnp.sqrt(jnp.maximum(wanted - v, 0.0))
                 * jax.random.normal(k, leaf.shape, leaf.dtype)
                 for k, leaf, v in zip(keys, leaves, brought, strict=True)
             ],
         )
-        accumulator = jax.tree.map(
-            lambda a, g, xi: m * a + g + xi, state.accumulator, gradient, noise
-        )
-        position = jax.tree.map(lambda w, a: w - d * a, state.position, accumulator)
-        return State(position, accumulator)
 
     return Kernel(init, step)
 

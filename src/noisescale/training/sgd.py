@@ -14,19 +14,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from noisescale.arrays import check_data, check_params, count_examples
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.seeds import random_stream
-from noisescale.training.evaluation import (
-    ApplyFn,
-    Evaluation,
-    accuracy_and_cross_entropy,
-    evaluation_steps,
-)
+from noisescale.training.evaluation import ApplyFn, evaluation_steps
 from noisescale.training.features import decay_factor, without_dead_features
-from noisescale.training.result import Progress, Status, TrainResult
+from noisescale.training.loop import Walk, evaluator, follow
+from noisescale.training.result import Progress, TrainResult
 from noisescale.training.sampling import BatchStream
 from noisescale.training.settings import Rates, Settings
 
@@ -93,7 +89,7 @@ def train(
     # A copy in float32, which the compiled loop may overwrite.
     trained = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), check_params(params))
     x, y, n_classes = check_data(apply_fn, trained, train_data, nll, "train_data")
-    evaluate = _evaluator(apply_fn, nll, trained, (x, y), test_data)
+    evaluate = evaluator(apply_fn, nll, trained, (x, y), test_data)
     rates = settings.rates(n_classes)
     x, trained, restore = without_dead_features(apply_fn, x, trained)
 
@@ -103,33 +99,20 @@ def train(
     x_device, y_device = jnp.asarray(x), jnp.asarray(y)
     accumulator = jax.tree.map(jnp.zeros_like, trained)
     buffer = np.zeros((_chunk_length(batch_size), batch_size), np.int32)
-    history: list[Evaluation] = []
-    done = 0
 
-    def result(diverged_at: int | None) -> TrainResult:
-        status: Status = "done" if diverged_at is None else "diverged"
-        whole = restore(trained, decay_factor(done, rates))
-        return TrainResult(whole, tuple(history), status, done, diverged_at, settings)
+    def advance(at_most: int) -> tuple[int, bool]:
+        nonlocal trained, accumulator
+        n = min(len(buffer), at_most)
+        buffer[:n] = batches.take(n)
+        made, trained, accumulator, finite = _stretch(
+            apply_fn, nll, trained, accumulator, x_device, y_device, buffer, n, rates
+        )
+        return int(made), bool(finite)  # waits for the program, which reads the buffer until then
 
-    for target in schedule:
-        while done < target:
-            n = min(len(buffer), target - done)
-            buffer[:n] = batches.take(n)
-            made, trained, accumulator, finite = _stretch(
-                apply_fn, nll, trained, accumulator, x_device, y_device, buffer, n, rates
-            )
-            done += int(made)  # waits for the program, which may read the buffer until then
-            if not finite:
-                return result(diverged_at=done)
-            if progress is not None and done < target:
-                progress(Progress(done, settings.steps, history[-1] if history else None))
-        latest = evaluate(target, restore(trained, decay_factor(target, rates)))
-        if latest is None:
-            return result(diverged_at=target)
-        history.append(latest)
-        if progress is not None:
-            progress(Progress(done, settings.steps, latest))
-    return result(diverged_at=None)
+    def whole(step: int) -> Any:
+        return restore(trained, decay_factor(step, rates))
+
+    return follow(Walk(advance, whole), schedule, settings, evaluate, progress)
 
 
 def _chunk_length(batch_size: int) -> int:
@@ -181,28 +164,3 @@ def _stretch(
 
     start = (jnp.int32(0), params, accumulator, jnp.bool_(True))
     return jax.lax.while_loop(go_on, step, start)
-
-
-def _evaluator(
-    apply_fn: ApplyFn,
-    likelihood: Likelihood,
-    params: Any,
-    train_data: tuple[NDArray[Any], NDArray[Any]],
-    test_data: tuple[ArrayLike, ArrayLike] | None,
-) -> Callable[[int, Any], Evaluation | None]:
-    """The function that measures params on both sets; None if anything is not finite."""
-    sets = [tuple(map(jnp.asarray, train_data))]
-    if test_data is not None:
-        x, y, _ = check_data(apply_fn, params, test_data, likelihood, "test_data")
-        sets.append((jnp.asarray(x), jnp.asarray(y)))
-
-    def evaluate(step: int, params: Any) -> Evaluation | None:
-        if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
-            return None
-        scores = [accuracy_and_cross_entropy(apply_fn, likelihood, params, x, y) for x, y in sets]
-        values = [number for pair in scores for number in pair]
-        if not np.isfinite(values).all():
-            return None
-        return Evaluation(step, *values, *[float("nan")] * (4 - len(values)))
-
-    return evaluate

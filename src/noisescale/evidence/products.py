@@ -1,0 +1,106 @@
+"""Curvature as a SciPy LinearOperator: products with the examples streamed through in blocks.
+
+Neither p x p nor N x p numbers are ever held: what a product takes in memory is a few vectors of p
+and the activations of one block of examples.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
+
+from noisescale.evidence.curvature import Architecture, Model
+
+Precision = Literal["float32", "float64"]
+# (architecture, w, x, y, V) -> products (k, p) of one block's sum with each row of V (k, p).
+BlockProduct = Callable[[Architecture, Any, Any, Any, Any], jax.Array]
+
+_BLOCK_BYTES = 1 << 27  # of activations held at once
+_PASSES = 4  # forward and backward, values and their derivatives
+
+
+def curvature_operator(
+    model: Model, curvature: str = "ggn", *, precision: Precision = "float32"
+) -> LinearOperator:
+    """The Gauss-Newton matrix or the Hessian of the summed nll, (p, p), without the prior."""
+    return streamed(model, _ggn_product if curvature == "ggn" else _hessian_product, precision)
+
+
+def streamed(model: Model, product: BlockProduct, precision: Precision) -> LinearOperator:
+    """The (p, p) operator whose products are sums over blocks of examples."""
+    wide = precision == "float64"
+    w = model.w.astype(precision)
+
+    def matmat(V: NDArray[Any]) -> NDArray[np.float64]:
+        directions = np.ascontiguousarray(V.T, precision)  # (k, p)
+        total = np.zeros(directions.shape)
+        for rows in row_blocks(model, len(directions), precision):
+            with jax.enable_x64(wide):
+                total += product(model.architecture, w, model.x[rows], model.y[rows], directions)
+        return total.T
+
+    p = model.n_params
+    return LinearOperator(
+        (p, p),
+        matvec=lambda v: matmat(np.reshape(v, (p, 1)))[:, 0],
+        rmatvec=lambda v: matmat(np.reshape(v, (p, 1)))[:, 0],
+        matmat=matmat,
+        dtype=np.float64,
+    )
+
+
+def row_blocks(model: Model, n_directions: int, precision: Precision) -> Iterator[slice]:
+    """Rows whose activations, for so many directions at once, fit into a block of memory."""
+    width = np.dtype(precision).itemsize
+    bytes_a_row = _PASSES * n_directions * width * activations(model)
+    rows = int(np.clip(_BLOCK_BYTES // bytes_a_row, 1, len(model.x)))
+    return (slice(start, start + rows) for start in range(0, len(model.x), rows))
+
+
+def activations(model: Model) -> int:
+    """Numbers that one example adds to a forward pass: all that the program computes on the way."""
+    sizes = []
+    for n in (1, 2):
+        rows = np.empty((n, *model.x.shape[1:]), model.x.dtype)
+        program = jax.make_jaxpr(model.architecture.outputs)(model.w.astype(np.float32), rows)
+        sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
+    return max(sizes[1] - sizes[0], math.prod(model.x.shape[1:]), 1)
+
+
+def _size(variable: Any) -> int:
+    return math.prod(getattr(variable.aval, "shape", ()))
+
+
+@partial(jax.jit, static_argnums=0)
+def _ggn_product(
+    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
+) -> jax.Array:
+    """sum_i J_i' Lambda_i J_i v: forward through the network, the loss's curvature, and back."""
+
+    def outputs(w: jax.Array) -> jax.Array:
+        return architecture.outputs(w, x)
+
+    z, pull_back = jax.vjp(outputs, w)
+    slope = jax.grad(lambda z: jnp.sum(architecture.likelihood.nll(z, y)))
+
+    def one(v: jax.Array) -> jax.Array:
+        Jv = jax.jvp(outputs, (w,), (v,))[1]  # (n, C)
+        (product,) = pull_back(jax.jvp(slope, (z,), (Jv,))[1])
+        return jnp.asarray(product)
+
+    return jax.vmap(one)(V)
+
+
+@partial(jax.jit, static_argnums=0)
+def _hessian_product(
+    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
+) -> jax.Array:
+    gradient = jax.grad(architecture.nll_sum)
+    columns = jax.vmap(lambda v: jax.jvp(lambda w: gradient(w, x, y), (w,), (v,))[1])(V)
+    return jnp.asarray(columns)
