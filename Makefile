@@ -41,6 +41,7 @@ PEERS := laplace-torch==0.3 torchmetrics lightning-utilities backpack-for-pytorc
 bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/sgd_step.py
 	.venv-bench/bin/python benchmarks/sweep.py
+	.venv-bench/bin/python benchmarks/gradient_noise.py
 	.venv-bench/bin/python benchmarks/evidence.py
 	.venv-bench/bin/python benchmarks/evidence_or_validation.py
 

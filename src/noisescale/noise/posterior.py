@@ -36,9 +36,11 @@ class PosteriorSamples:
     Attributes:
         samples: as the params, each array with leading axes (chains, draws).
         r_hat, ess: split R-hat and effective sample size, as the params.
-        step_size, largest_curvature: the step taken, and the Hessian's largest eigenvalue at the
-            start, from which it was chosen.
-        discretisation: by how much of itself the variance in the stiffest direction is too large.
+        step_size: the step taken.
+        largest_curvature: the Hessian's largest eigenvalue, where the chains started or where they
+            ended, whichever is larger.
+        discretisation: by how much of itself the variance in the stiffest direction is too large;
+            infinite if the step is unstable there.
         n_diverged: chains that did not stay finite; their draws are left out.
         temperature, momentum, batch_size: as given.
     """
@@ -100,9 +102,13 @@ class PosteriorSamples:
             f"PosteriorSamples: {chains} chains of {draws} draws at T = {self.temperature:g}, "
             f"{self.n_diverged} diverged\n"
             f"  worst R-hat {self.worst_r_hat:.3f}, smallest effective sample size "
-            f"{self.smallest_ess:.0f}, step {self.step_size:.3g} (variance up to "
-            f"{self.discretisation:.1%} too large)"
+            f"{self.smallest_ess:.0f}, step {self.step_size:.3g} ({self._bias()})"
         )
+
+    def _bias(self) -> str:
+        if math.isinf(self.discretisation):
+            return "unstable where the chains ended: choose a smaller one"
+        return f"variance up to {self.discretisation:.1%} too large"
 
 
 def langevin(
@@ -176,13 +182,16 @@ def langevin(
             "curvature away from the start is larger than at it."
         )
     samples = jax.tree.map(lambda leaf: np.asarray(leaf)[finite], chains.draws)
+    ended = jax.tree.map(lambda leaf: jnp.asarray(leaf[0, -1]), samples)
+    curvature = max(curvature, _largest_curvature(gradient, ended))
+    used = d * curvature / (2 * (1 + m))  # of the largest stable step
     return PosteriorSamples(
         samples=samples,
         r_hat=jax.tree.map(split_r_hat, samples),
         ess=jax.tree.map(effective_sample_size, samples),
         step_size=float(d),
         largest_curvature=curvature,
-        discretisation=1 / (1 - d * curvature / (2 * (1 + m))) - 1,
+        discretisation=1 / (1 - used) - 1 if used < 1 else math.inf,
         n_diverged=int((~finite).sum()),
         temperature=T,
         momentum=m,

@@ -14,6 +14,8 @@ from noisescale.checks import check_choice, check_whole
 from noisescale.data import load_mnist
 from noisescale.errors import InputError
 from noisescale.paper import (
+    appendix_a,
+    appendix_d,
     figure1,
     figure2,
     figure3,
@@ -46,7 +48,9 @@ SECTIONS: dict[str, Section] = {
         figure7,
         figure8,
         figure9,
+        appendix_a,
         gradient_noise,
+        appendix_d,
     )
 }
 CLAIMS_SCHEMA = 1

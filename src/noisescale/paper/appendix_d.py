@@ -1,0 +1,244 @@
+"""Appendix D: do SGD's fluctuations depend on (epsilon, N, B, m) through the noise scale alone?"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.signal
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from noisescale.evidence.curvature import Model
+from noisescale.evidence.products import curvature_operator
+from noisescale.likelihood import LIKELIHOODS
+from noisescale.noise.gradients import gradient_noise
+from noisescale.noise.langevin import corrected_sgld, run_chains
+from noisescale.noise.spectrum import covariance_operator, leading
+from noisescale.paper.batches import N_TRAIN
+from noisescale.paper.claims import conclude
+from noisescale.paper.matched import (
+    COARSE,
+    DOUBLED,
+    MATCHED,
+    Setting,
+    agree,
+    differ,
+    with_noise_scale,
+)
+from noisescale.paper.runs import Array, Estimate, estimate, short
+from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.style import COLOURS, house_style, to_svg
+from noisescale.seeds import random_stream
+from noisescale.training import BatchStream, paper_network, train
+
+_CURVATURE = 1.0  # of the quadratic
+_COORDINATES = 32  # independent copies of it, sharing their batches
+_QUADRATIC_STEPS = {"smoke": 2_000, "quick": 20_000, "full": 100_000}
+_QUADRATIC = (
+    *(with_noise_scale(1.0, B, N, m)
+      for B, N, m in ((10, 1_000, 0.0), (19, 1_000, 0.0), (5, 1_000, 0.5), (40, 1_000, 0.5),
+                      (100, 1_000, 0.9), (200, 1_000, 0.9), (3, 300, 0.0), (60, 3_000, 0.5))),
+    *(with_noise_scale(2.0, B, N, m, DOUBLED)
+      for B, N, m in ((5, 1_000, 0.0), (100, 1_000, 0.9), (30, 3_000, 0.5))),
+    Setting(0.5, 30, 1_000, 0.0, COARSE),
+    Setting(1.5, 30, 1_000, 0.0, COARSE),
+    Setting(1.5, 100, 1_000, 0.5, COARSE),
+    Setting(1.0, 300, 1_000, 0.9, COARSE),
+)  # fmt: skip
+
+# A strong prior, so that there is a stationary state to fluctuate about.
+_PRIOR_PRECISION = 10.0
+_NETWORK_G = 0.03
+_NETWORK = (
+    *(with_noise_scale(_NETWORK_G, B, N_TRAIN, m)
+      for B, m in ((100, 0.0), (100, 0.5), (200, 0.5), (300, 0.9), (500, 0.9))),
+    *(with_noise_scale(2 * _NETWORK_G, B, N_TRAIN, m, DOUBLED)
+      for B, m in ((200, 0.5), (300, 0.9))),
+)  # fmt: skip
+_DIRECTIONS = 10
+_DESCENT = {"smoke": 20, "quick": 1_000, "full": 3_000}
+_RELAXATIONS = {"smoke": 1, "quick": 30, "full": 300}  # of the slowest of the directions
+_BLOCKS = 10  # whose means are independent: each spans many relaxations
+_THIN = 10  # updates between two looks, well below a relaxation
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A minimum of the network with its leading curvature directions.
+
+    ``noise`` is the variance of per-example gradients along each.
+    """
+
+    params: Any
+    data: tuple[Any, Any]
+    curvatures: Array  # (10,), of the mean cost
+    directions: Array  # (p, 10)
+    noise: Array  # (10,)
+
+
+def measure(context: Context) -> Outcome:
+    """Measure stationary fluctuations on a quadratic and on the network; judge C29."""
+    quadratic = {s: _quadratic(context, s) for s in _QUADRATIC}
+    places = [_place(context, seed) for seed in range(context.seeds)]
+    top = float(np.mean([place.curvatures[0] for place in places]))
+    network = {}
+    for setting in _NETWORK[:: 3 if context.scale == "smoke" else 1]:
+        context.progress.line(f"appendix D: {setting}, the network")
+        found = [_network(context, setting, place, k) for k, place in enumerate(places)]
+        network[setting] = estimate(np.concatenate(found))
+    off = {s: abs(seen.mean - float(s.shown_noise_scale(_CURVATURE))) / seen.error
+           for s, seen in quadratic.items()}  # fmt: skip
+    parts = {
+        "quadratic, closed form": max(off.values()) < 3,
+        "quadratic, equal g agree": agree(quadratic, _CURVATURE),
+        "quadratic, twice g differ": differ(quadratic, _CURVATURE),
+        "network, equal g agree": agree(network, top),
+        "network, twice g differ": differ(network, top),
+    }
+    return Outcome(
+        statement=(
+            "Appendix D derives that SGD with momentum fluctuates with the noise scale "
+            "g = ε(N/B - 1)/(1 - m): settings that share g should fluctuate alike. The variance of "
+            "the parameters about a minimum is measured on a quadratic and on the paper's network, "
+            f"with L2 (lambda = {_PRIOR_PRECISION:g}; without it nothing is stationary), along its "
+            f"{_DIRECTIONS} directions of largest curvature, and is shown as the noise scale that "
+            "would cause it, 2Nh Var(w)/F."
+        ),
+        pictures=(_draw(quadratic, network),),
+        measurements=(
+            Measurement("largest deviation from the closed form, in standard errors",
+                        f"{max(off.values()):.2g} of {len(off)} settings",
+                        f"quadratic, {_QUADRATIC_STEPS[context.scale]:,} updates of "
+                        f"{_COORDINATES} coordinates"),
+            *(Measurement(f"noise scale shown by the quadratic, {s}",
+                          f"{seen}; closed form {float(s.shown_noise_scale(_CURVATURE)):.4g}",
+                          f"{s.kind}, g = {s.noise_scale:.4g}") for s, seen in quadratic.items()),
+            *(Measurement(f"noise scale shown by the network, {s}", str(seen),
+                          f"{s.kind}, g = {s.noise_scale:.4g}; {_DIRECTIONS} directions, "
+                          f"{context.seeds} seeds, batch means") for s, seen in network.items()),
+        ),
+        judgements=(
+            conclude(
+                "C29",
+                parts.values(),
+                decidable=context.decidable,
+                measured=parts,
+                uncertainty={
+                    "largest deviation from the closed form in standard errors": short(
+                        max(off.values())
+                    ),
+                    "largest relative standard error of the network's": short(
+                        max(seen.error / seen.mean for seen in network.values())
+                    ),
+                },
+            ),
+        ),
+        remarks=(
+            "At fixed g the variance itself falls as 1/N, because the summed cost grows steeper "
+            "with N: it is the summed cost's fluctuation that g sets.",
+            "Directions of small curvature relax too slowly to be stationary here; only the "
+            "leading ones are compared.",
+        ),
+    )  # fmt: skip
+
+
+def _quadratic(context: Context, setting: Setting) -> Estimate:
+    """Real batches of N examples, cost h/2 |w - x_i|^2: an autoregression that a filter runs."""
+    h, m, rate = _CURVATURE, setting.momentum, setting.learning_rate
+    rng = random_stream(0, f"quadratic {setting}")
+    x = rng.normal(size=(setting.n_train, _COORDINATES))
+    x -= x.mean(axis=0)
+    stream = BatchStream(
+        "without_replacement", n_train=setting.n_train, batch_size=setting.batch_size, rng=rng
+    )
+    steps = _QUADRATIC_STEPS[context.scale]
+    means = np.concatenate([x[stream.take(1_000)].mean(axis=1) for _ in range(steps // 1_000)])
+    # w' = w + m (w - w_before) - epsilon h (w - mean of the batch)
+    w = scipy.signal.lfilter([rate * h], [1, rate * h - 1 - m, m], means, axis=0)
+    settled = w[steps // 10 :]
+    F = h**2 * x.var(axis=0, ddof=1)
+    # The mean is known to be 0. Coordinates are independent: their spread is the error.
+    return estimate(2 * setting.n_train * h * (settled**2).mean(axis=0) / F)
+
+
+def _place(context: Context, seed: int) -> _Place:
+    subset = context.data.subset(n_train=N_TRAIN, seed=seed)
+    data = (subset.x_train, subset.y_train)
+    network = paper_network()
+    params = train(
+        network, network.init(seed), data, learning_rate=0.1, momentum=0.9, batch_size=N_TRAIN,
+        steps=_DESCENT[context.scale], prior_precision=_PRIOR_PRECISION, seed=seed,
+        evaluate_at="final",
+    ).params  # fmt: skip
+    model = Model.at(network, params, *data, LIKELIHOODS["categorical"])
+    curvatures, directions = leading(curvature_operator(model, "hessian"), _DIRECTIONS)
+    mean = gradient_noise(network, params, data).mean
+    S = covariance_operator(model, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)]))
+    noise = np.array([v @ (S @ v) for v in directions.T])
+    return _Place(params, data, (curvatures + _PRIOR_PRECISION) / N_TRAIN, directions, noise)
+
+
+def _network(context: Context, setting: Setting, place: _Place, seed: int) -> Array:
+    """The noise scale that the network's fluctuations show, in each of some blocks of time."""
+    network, nll = paper_network(), LIKELIHOODS["categorical"]
+    x, y = map(jnp.asarray, place.data)
+    flat = Model.at(network, place.params, *place.data, nll).architecture
+    directions = jnp.asarray(place.directions, jnp.float32)
+    N, B = setting.n_train, setting.batch_size
+
+    def noisy(key: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+        batch = jax.random.permutation(key, N)[:B]
+        gradient = jax.grad(flat.nll_sum)(w, x[batch], y[batch])
+        return gradient / B + _PRIOR_PRECISION / N * w, None
+
+    slowest = (1 - setting.momentum) / (setting.learning_rate * place.curvatures[-1])  # updates
+    start = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(place.params)])
+    kernel = corrected_sgld(
+        noisy, step_size=setting.learning_rate, momentum=setting.momentum, temperature=0.0
+    )
+    chains = run_chains(
+        kernel, jnp.asarray(start, jnp.float32)[None], key=jax.random.key(seed),
+        burn_in=math.ceil(5 * slowest),
+        n_samples=_BLOCKS * math.ceil(_RELAXATIONS[context.scale] * slowest / (_THIN * _BLOCKS)),
+        thin=_THIN,
+        collect=lambda w: (w - start) @ directions,
+    )  # fmt: skip
+    draws = np.asarray(chains.draws[0], float)  # (draws, directions)
+    squares = (draws - draws.mean(axis=0)) ** 2
+    shown = (2 * N * place.curvatures / place.noise * squares).mean(axis=1)
+    return np.asarray(shown.reshape(_BLOCKS, -1).mean(axis=1))
+
+
+def _draw(quadratic: dict[Setting, Estimate], network: dict[Setting, Estimate]) -> Picture:
+    with house_style():
+        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        panels = figure.subplots(1, 2)
+        fine = {s: seen for s, seen in quadratic.items() if s.kind != COARSE}
+        _draw_settings(panels[0], fine, "(a) a quadratic")
+        _draw_settings(panels[1], network, "(b) the paper's network")
+        svg = to_svg(figure)
+    return Picture(
+        name="appendixD",
+        svg=svg,
+        caption="The noise scale that the stationary fluctuations show, for settings that share g "
+        "and for settings of twice that (dashed lines: g and 2g); bars are three standard errors.",
+        alt="Two charts of the noise scale shown by fluctuations, one point a setting: "
+        + "; ".join(f"{s}: {seen}" for s, seen in (fine | network).items()),
+    )
+
+
+def _draw_settings(axes: Axes, shown: dict[Setting, Estimate], title: str) -> None:
+    for k, (setting, seen) in enumerate(shown.items()):
+        colour = COLOURS[(MATCHED, DOUBLED).index(setting.kind)]
+        axes.errorbar(seen.mean, k, xerr=3 * seen.error, fmt="o", color=colour, markersize=4)
+    for g in sorted({setting.noise_scale for setting in shown}):
+        axes.axvline(g, color="grey", linewidth=0.8, linestyle="--")
+    axes.set_yticks(range(len(shown)), [str(setting) for setting in shown], fontsize=7)
+    axes.invert_yaxis()
+    axes.set(xlabel="noise scale shown", title=title, xlim=(0, None))
+
+
+SECTION = Section(id="D", title="Appendix D: fluctuations and the noise scale", measure=measure)

@@ -1,0 +1,83 @@
+"""Settings of SGD with equal and with unequal noise scales, and what their fluctuations say.
+
+On a quadratic of curvature h the stationary variance along a direction is, with F the variance of
+per-example gradients there,
+
+    Var(w) = epsilon F (1/B - 1/N) (1 + m)/(h (1 - m)(2 (1 + m) - epsilon h))
+           = g F/(2 N h) / (1 - epsilon h/(2 (1 + m))),
+
+so that 2 N h Var(w)/F, the noise scale that the fluctuations show, is g once epsilon h is small.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from noisescale.noise.scale import noise_scale
+from noisescale.paper.runs import Array, Estimate
+
+MATCHED, DOUBLED, COARSE = "equal g", "twice g", "large step"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A recipe of SGD, and which comparison it belongs to."""
+
+    learning_rate: float
+    batch_size: int
+    n_train: int
+    momentum: float
+    kind: str
+
+    @property
+    def noise_scale(self) -> float:
+        """The paper's g, exact."""
+        return noise_scale(self.learning_rate, self.batch_size, self.n_train, self.momentum)
+
+    def shown_noise_scale(self, curvature: Array | float) -> Array:
+        """What 2 N h Var(w)/F is in closed form."""
+        used = self.learning_rate * np.asarray(curvature) / (2 * (1 + self.momentum))
+        return np.asarray(self.noise_scale / (1 - used))
+
+    def small_step(self, curvature: float) -> bool:
+        """Whether epsilon h/(1 + m) <= .02, where matched settings should agree."""
+        return self.learning_rate * curvature / (1 + self.momentum) <= 0.02
+
+    def __str__(self) -> str:
+        return (
+            f"ε = {self.learning_rate:.3g}, B = {self.batch_size}, N = {self.n_train:,}, "
+            f"m = {self.momentum:g}"
+        )
+
+
+def with_noise_scale(
+    g: float, batch_size: int, n_train: int, momentum: float, kind: str = MATCHED
+) -> Setting:
+    """The setting whose learning rate gives this noise scale exactly."""
+    rate = g * (1 - momentum) / (n_train / batch_size - 1)
+    return Setting(rate, batch_size, n_train, momentum, kind)
+
+
+def agree(shown: dict[Setting, Estimate], curvature: float) -> bool | None:
+    """Whether matched settings agree pairwise within 3 SE + 1 %."""
+    matched = [value for setting, value in shown.items()
+               if setting.kind == MATCHED and setting.small_step(curvature)]  # fmt: skip
+    return all(
+        abs(a.mean - b.mean) <= 3 * np.hypot(a.error, b.error) + 0.01 * max(a.mean, b.mean)
+        for i, a in enumerate(matched)
+        for b in matched[:i]
+    )
+
+
+def differ(shown: dict[Setting, Estimate], curvature: float) -> bool:
+    """Whether settings of twice the noise scale do not agree with matched ones."""
+    matched, doubled = (
+        [value for setting, value in shown.items()
+         if setting.kind == kind and setting.small_step(curvature)]
+        for kind in (MATCHED, DOUBLED)
+    )  # fmt: skip
+    return all(
+        abs(a.mean - b.mean) > 3 * np.hypot(a.error, b.error) + 0.01 * max(a.mean, b.mean)
+        for a in matched
+        for b in doubled
+    )
