@@ -26,18 +26,23 @@ def zeros_and_ones():
     return model, params, (x, y)
 
 
-def quadrature(data, temperature=1.0):
-    """Mean and covariance of (w, b) on a fine grid: no approximation to speak of."""
+def posterior_grid(data, temperature=1.0):
+    """Points (2, n) of (w, b) on a fine grid and their probabilities."""
     x, y = data
     w, b = np.meshgrid(np.linspace(-6, 10, 601), np.linspace(-8, 8, 601), indexing="ij")
     z = w[..., None] * x[:, 0] + b[..., None]
     cost = np.logaddexp(0, np.where(y == 1, -z, z)).sum(axis=-1) + LAM / 2 * (w**2 + b**2)
     p = np.exp(-(cost - cost.min()) / temperature)
     p /= p.sum()
-    points = np.stack([w.ravel(), b.ravel()])
-    mean = points @ p.ravel()
+    return np.stack([w.ravel(), b.ravel()]), p.ravel()
+
+
+def quadrature(data, temperature=1.0):
+    """Mean and covariance of (w, b): no approximation to speak of."""
+    points, p = posterior_grid(data, temperature)
+    mean = points @ p
     centred = points - mean[:, None]
-    return mean, (centred * p.ravel()) @ centred.T
+    return mean, (centred * p) @ centred.T
 
 
 def moments(samples):
@@ -85,6 +90,25 @@ def test_prediction_averages_over_the_posterior(zeros_and_ones):
     # Averaging makes far predictions more careful.
     assert 0.5 < averaged[2, 1] < at_minimum[2]
     assert averaged[1, 1] == pytest.approx(at_minimum[1], abs=0.05)
+
+
+def test_predictive_cross_entropy_against_quadrature_and_the_map(zeros_and_ones):
+    """On images that the fit has not seen: the exact posterior average, and the MAP's."""
+    model, _, (x, y) = zeros_and_ones
+    few = (x[:3], y[:3])  # so few that averaging matters
+    fit = fit_map(linear_problem(*few), prior_precision=LAM)
+    start = ({"w": np.float32(fit.coef).reshape(1, 1), "b": np.float32([fit.intercept])},)
+    made = ns.langevin(model, start, few, prior_precision=LAM, likelihood="bernoulli",
+                       n_chains=40, momentum=0.9, step_size=0.005, n_samples=100,
+                       thin=60)  # fmt: skip
+    x_new, y_new = x[3:], y[3:]
+    points, p = posterior_grid(few)
+    z = points[0][:, None] * x_new[:, 0] + points[1][:, None]  # (points, n)
+    exact = -np.log(p @ (1 / (1 + np.exp(-np.where(y_new == 1, z, -z))))).mean()
+    averaged = -np.log(made.predict_proba(x_new)[np.arange(len(y_new)), y_new]).mean()
+    at_map = fit.scores(x_new, y_new)[1]
+    assert averaged == pytest.approx(exact, abs=0.01)
+    assert averaged < at_map - 0.02
 
 
 def test_several_classes_and_a_form_that_arviz_reads():
