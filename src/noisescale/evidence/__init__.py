@@ -1,6 +1,8 @@
 """Should I believe this minimum? The Bayesian evidence against a null model that guesses."""
 
+from noisescale.evidence.curve import EvidenceCurve
 from noisescale.evidence.laplace import (
+    evidence_curve,
     log_evidence,
     log_evidence_from_operator,
     permutation_degeneracy,
@@ -12,9 +14,11 @@ from noisescale.likelihood import Likelihood, gaussian
 __all__ = [
     "Comparison",
     "Evidence",
+    "EvidenceCurve",
     "Likelihood",
     "NotAMinimumWarning",
     "compare",
+    "evidence_curve",
     "gaussian",
     "log_evidence",
     "log_evidence_from_operator",

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.errors import InputError
-from noisescale.likelihood import Likelihood
+from noisescale.likelihood import LIKELIHOODS, Likelihood
 
 Array = NDArray[np.float64]
 
@@ -88,22 +87,18 @@ class Model:
         with jax.enable_x64(True):
             return int(jax.eval_shape(self.architecture.outputs, self.w, self.x[:1]).shape[1])
 
+    def block(self, rows: Any, precision: str = "float64") -> tuple[NDArray[Any], NDArray[Any]]:
+        """Some examples, their real numbers in this precision."""
+        x, y = self.x[rows], self.y[rows]
+        return (
+            x.astype(precision, copy=False) if x.dtype.kind == "f" else x,
+            y.astype(precision, copy=False) if y.dtype.kind == "f" else y,
+        )
+
     def blocks(self, x: NDArray[Any]) -> Iterator[slice]:
         """Rows of ``x`` whose Jacobian fits into a block of memory."""
         rows = max(1, _BLOCK_BYTES // (8 * self.n_outputs * self.n_params))
         return (slice(start, start + rows) for start in range(0, len(x), rows))
-
-
-def nll_and_gradient(model: Model) -> tuple[float, Array]:
-    """The summed nll and its gradient, both checked to be finite."""
-    with jax.enable_x64(True):
-        value, gradient = _value_and_gradient(model.architecture, model.w, model.x, model.y)
-        if not (np.isfinite(value) and np.isfinite(np.asarray(gradient)).all()):
-            raise InputError(
-                "the model's outputs or gradients are not finite at these params: "
-                "the evidence needs a point where they are."
-            )
-        return float(value), np.asarray(gradient)
 
 
 def outputs_and_jacobian(model: Model, x: NDArray[Any]) -> Iterator[tuple[Array, Array]]:
@@ -114,20 +109,13 @@ def outputs_and_jacobian(model: Model, x: NDArray[Any]) -> Iterator[tuple[Array,
         yield np.asarray(outputs), np.asarray(J)
 
 
-def output_derivatives(model: Model) -> Iterator[tuple[Array, Array]]:
-    """For blocks of examples: Jacobian (n, C, p) of outputs, Hessian (n, C, C) of the nll."""
+def output_derivatives(model: Model) -> Iterator[tuple[Array, Array, NDArray[Any]]]:
+    """For blocks of examples: outputs (n, C), their Jacobian (n, C, p), and the targets."""
     for rows in model.blocks(model.x):
+        x, y = model.block(rows)
         with jax.enable_x64(True):
-            outputs, J = _jacobians(model.architecture, model.w, model.x[rows])
-            Lambda = _output_hessians(model.architecture, outputs, model.y[rows])
-        yield np.asarray(J), np.asarray(Lambda)
-
-
-@partial(jax.jit, static_argnums=0)
-def _value_and_gradient(
-    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    return jax.value_and_grad(architecture.nll_sum)(w, x, y)
+            outputs, J = _jacobians(model.architecture, model.w, x)
+        yield np.asarray(outputs), np.asarray(J), y
 
 
 @partial(jax.jit, static_argnums=0)
@@ -144,14 +132,6 @@ def _jacobians(
 
 
 @partial(jax.jit, static_argnums=0)
-def _output_hessians(architecture: Architecture, outputs: jax.Array, y: jax.Array) -> jax.Array:
-    def nll(outputs: jax.Array, y: jax.Array) -> jax.Array:
-        return architecture.likelihood.nll(outputs[None], y[None])[0]
-
-    return jnp.asarray(jax.vmap(jax.hessian(nll))(outputs, y))
-
-
-@partial(jax.jit, static_argnums=0)
 def _hessian_products(
     architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, directions: jax.Array
 ) -> jax.Array:
@@ -164,10 +144,11 @@ def dense_ggn(model: Model) -> tuple[Array, bool]:
     """The Gauss-Newton matrix (p, p), and whether it is known to have no negative eigenvalue."""
     H = np.zeros((model.n_params, model.n_params))
     convex = True
-    for J, Lambda in output_derivatives(model):
-        root = _symmetric_root(Lambda)
+    for outputs, J, y in output_derivatives(model):
+        root = output_root(model.architecture, outputs, y)
         if root is None:
             convex = False
+            Lambda = output_hessians(model.architecture, outputs, y)
             flat = J.reshape(-1, model.n_params)  # (n C, p)
             H += flat.T @ (Lambda @ J).reshape(-1, model.n_params)
         else:
@@ -182,35 +163,73 @@ def dense_hessian(model: Model) -> Array:
     columns = max(1, min(p, _BLOCK_BYTES // (8 * max(p, model.x.size))))
 
     H = np.empty((p, p))
+    x, y = model.block(slice(None))
     with jax.enable_x64(True):
         for start in range(0, p, columns):
             stop = min(p, start + columns)
             directions = np.eye(stop - start, p, start)
-            H[start:stop] = _hessian_products(
-                model.architecture, model.w, model.x, model.y, directions
-            )
+            H[start:stop] = _hessian_products(model.architecture, model.w, x, y, directions)
     return np.asarray((H + H.T) / 2)
 
 
-def ggn_root(model: Model) -> Array:
-    """A matrix A (N C, p) with A' A the Gauss-Newton matrix."""
+def ggn_root(model: Model) -> Array | None:
+    """A matrix A (n, p) with A' A the Gauss-Newton matrix; None if the nll is not convex."""
     parts = []
-    for J, Lambda in output_derivatives(model):
-        root = _symmetric_root(Lambda)
+    for outputs, J, y in output_derivatives(model):
+        root = output_root(model.architecture, outputs, y)
         if root is None:
-            raise InputError(
-                "the negative log-likelihood is not convex in the outputs, so its Gauss-Newton "
-                "matrix has no square root: use method='dense'."
-            )
+            return None
         parts.append((root @ J).reshape(-1, model.n_params))
     return np.concatenate(parts)
 
 
-def _symmetric_root(Lambda: Array) -> Array | None:
-    """R (n, k, C) with R' R = Lambda, k the largest rank that occurs; None if not convex.
+def output_root(architecture: Architecture, outputs: Array, y: NDArray[Any]) -> Array | None:
+    """R (n, k, C) with R' R the Hessian of each nll in its outputs; None if some is not convex."""
+    if architecture.likelihood is LIKELIHOODS["categorical"]:
+        return _softmax_root(outputs)
+    return _symmetric_root(output_hessians(architecture, outputs, y))
 
-    A softmax's Hessian has rank C - 1 at most, so one row in C is saved.
+
+def output_hessians(architecture: Architecture, outputs: Array, y: NDArray[Any]) -> Array:
+    """The Hessian (n, C, C) of each example's nll in its outputs."""
+    with jax.enable_x64(True):
+        return np.asarray(_output_hessians(architecture, outputs, y))
+
+
+@partial(jax.jit, static_argnums=0)
+def _output_hessians(architecture: Architecture, outputs: jax.Array, y: jax.Array) -> jax.Array:
+    def nll(outputs: jax.Array, y: jax.Array) -> jax.Array:
+        return architecture.likelihood.nll(outputs[None], y[None])[0]
+
+    return jnp.asarray(jax.vmap(jax.hessian(nll))(outputs, y))
+
+
+def _softmax_root(logits: Array) -> Array:
+    """The root of diag(p) - p p', which has rank C - 1, in full relative accuracy.
+
+    With t the likeliest class, q the other probabilities, s = sqrt(q): in logits relative to t's it
+    is diag(s) (I - s s') diag(s), and I - s s' = (I - s s'/(1 + sqrt(p_t)))^2. No difference of
+    nearly equal numbers occurs, however certain the model is.
     """
+    n, C = logits.shape
+    order = np.argsort(-logits, axis=1, kind="stable")  # the likeliest class first
+    z = np.take_along_axis(logits, order, axis=1)
+    weights = np.exp(z - z[:, :1])
+    p = weights / weights.sum(axis=1, keepdims=True)
+    s = np.sqrt(p[:, 1:])  # (n, C - 1)
+    M = np.eye(C - 1) - s[:, :, None] * s[:, None, :] / (1 + np.sqrt(p[:, :1, None]))
+    relative = M * s[:, None, :]  # (n, C - 1, C - 1), acting on z_c - z_t
+    root = np.zeros((n, C - 1, C))
+    np.put_along_axis(root, np.broadcast_to(order[:, None, 1:], relative.shape), relative, axis=2)
+    np.put_along_axis(
+        root, np.broadcast_to(order[:, None, :1], (n, C - 1, 1)),
+        -relative.sum(axis=2, keepdims=True), axis=2,
+    )  # fmt: skip
+    return root
+
+
+def _symmetric_root(Lambda: Array) -> Array | None:
+    """R (n, k, C) with R' R = Lambda, k the largest rank that occurs; None if not convex."""
     values, vectors = np.linalg.eigh(Lambda)  # (n, C) ascending, (n, C, C)
     if values.min() < -1e-10 * max(values.max(), 1e-300):
         return None

@@ -8,8 +8,7 @@ classes the probability 1/n: E = -ln P(y | x) - N ln n, above 0 in favour of the
 """
 
 import math
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,40 +17,50 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from noisescale.arrays import check_inputs, check_params, count_examples, output_shape
-from noisescale.checks import check_choice, check_memory, check_number, check_whole, memory_limit
+from noisescale.checks import check_choice, check_memory, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import (
-    Model,
-    dense_ggn,
-    dense_hessian,
-    ggn_root,
-    nll_and_gradient,
+from noisescale.evidence.compute import Accuracy, Term, assemble, compute_evidence, lanczos_term
+from noisescale.evidence.curvature import Model
+from noisescale.evidence.curve import (
+    EvidenceCurve,
+    layer_precisions_of_largest_evidence,
+    scalar_curve,
 )
-from noisescale.evidence.logdet import (
-    Array,
-    Occam,
-    occam_of_positive,
-    occam_of_positive_root,
-    occam_of_symmetric,
+from noisescale.evidence.logdet import occam_of_symmetric
+from noisescale.evidence.preflight import METHODS, Preflight, allowed, preflight
+from noisescale.evidence.priors import (
+    CHOICES,
+    prior_vector,
+    proper,
+    scalar_or_none,
+    select_parameters,
 )
-from noisescale.evidence.result import Evidence, NotAMinimumWarning
+from noisescale.evidence.problem import JaxProblem, Problem
+from noisescale.evidence.result import Evidence
 from noisescale.likelihood import Likelihood, check_labels, check_outputs, resolve_likelihood
 
-METHODS = ("auto", "dense", "dual")
 CURVATURES = ("ggn", "hessian")
+_DENSE_OPERATOR = 4_000  # parameters up to which an operator is turned into a matrix
+ApplyFn = Callable[[Any, jax.Array], jax.Array]
+LikelihoodLike = str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def log_evidence(
-    apply_fn: Callable[[Any, jax.Array], jax.Array],
+    apply_fn: ApplyFn,
     params: Any,
     data: tuple[ArrayLike, ArrayLike],
     *,
     prior_precision: Any,
-    likelihood: str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array] = "categorical",
+    likelihood: LikelihoodLike = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    select: Callable[[str], bool] | None = None,
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
+    tolerance: float | None = None,
+    max_probes: int = 64,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> Evidence:
     """The evidence of ``apply_fn`` at ``params``, from the training data alone.
 
@@ -60,44 +69,128 @@ def log_evidence(
         params: where to evaluate it: a minimum of the cost, or close to one.
         data: the training pair ``(x, y)``.
         prior_precision: lambda > 0, or a pytree like ``params`` with a number or an array for each
-            leaf. Every parameter needs one: an unpenalised parameter has no evidence.
+            leaf. Every parameter needs one: an unpenalised parameter has no evidence. ``"auto"``
+            takes the one number of largest evidence at these params, ``"per_layer"`` one number a
+            layer likewise.
         likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)``
             for a noise precision other than 1), or a function ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
-        method: ``"dense"`` works on p x p matrices, ``"dual"`` on N C x N C (Gauss-Newton alone);
-            ``"auto"`` takes the cheaper.
+        method: ``"dense"`` works on p x p matrices; ``"dual"`` on N C x N C, exact too but for the
+            Gauss-Newton matrix alone; ``"lanczos"`` estimates, for networks of any size; ``"kfac"``
+            and ``"diagonal"`` are approximations; ``"auto"`` takes the fastest exact one that fits,
+            else lanczos.
+        select: chooses parameters by their path (``0/w``, say); the others stay fixed and are not
+            part of the model. ``lambda path: path.startswith("1/")`` is the last of two layers.
         log_null: the null model's log evidence, where the likelihood has no classes.
         log_degeneracy: log of the number of equivalent minima to count, 0 for this one alone; see
             :func:`permutation_degeneracy`.
+        tolerance, max_probes, seed, progress: for lanczos, the standard error to reach in nats (by
+            default 1 % of the log Occam factor), when to give up, the probes' seed, and a function
+            that is told how far it is.
     """
-    check_choice("curvature", curvature, CURVATURES)
-    check_choice("method", method, METHODS)
-    if method == "dual" and curvature == "hessian":
-        raise InputError(
-            "method='dual' needs curvature='ggn': the Hessian is not a product of Jacobians, so "
-            "it has no small N C x N C form; use method='dense'."
-        )
-    model, y, n_classes = build_model(apply_fn, params, data, likelihood)
-    L = prior_vector(prior_precision, params)
-    method = choose_method(method, curvature, p=model.n_params, n=len(y) * model.n_outputs)
-
-    nll, gradient = nll_and_gradient(model)
-    penalty = 0.5 * float(L @ model.w**2)
-    slope = gradient + L * model.w
-    if method == "dual":
-        occam = occam_of_positive_root(ggn_root(model), L, slope)
-    elif curvature == "ggn":
-        H, convex = dense_ggn(model)
-        occam = (occam_of_positive if convex else occam_of_symmetric)(H, L, slope)
-    else:
-        occam = occam_of_symmetric(dense_hessian(model), L, slope)
-    if log_null is None and n_classes is not None:
-        log_null = -len(y) * math.log(n_classes)
-    return _evidence(
-        occam, nll=nll, penalty=penalty, gradient_norm=float(np.linalg.norm(slope)),
-        n_train=len(y), n_params=model.n_params, log_null=log_null, log_degeneracy=log_degeneracy,
-        method=method, curvature=curvature, prior_precision=_scalar_or_none(L),
+    accuracy = _accuracy(tolerance, max_probes, seed, progress)
+    apply_fn, params = select_parameters(apply_fn, check_params(params), select)
+    problem = jax_problem(apply_fn, params, data, likelihood)
+    return evidence_of(
+        problem, params, prior_precision=prior_precision, curvature=curvature, method=method,
+        log_null=log_null, log_degeneracy=log_degeneracy, accuracy=accuracy,
     )  # fmt: skip
+
+
+def evidence_of(
+    problem: Problem,
+    params: Any,
+    *,
+    prior_precision: Any,
+    curvature: str,
+    method: str,
+    log_null: float | None,
+    log_degeneracy: float,
+    accuracy: Accuracy,
+) -> Evidence:
+    """The evidence of a problem, whatever framework is behind it."""
+    plan = plan_method(problem, method, curvature)
+    details: dict[str, Any] = {}
+    if isinstance(prior_precision, str):
+        check_choice("prior_precision", prior_precision, CHOICES)
+        L, details = _chosen_prior(problem, plan, prior_precision, curvature, accuracy)
+    else:
+        L = prior_vector(prior_precision, params)
+    return compute_evidence(
+        problem, L, plan, curvature=curvature, log_null=log_null, log_degeneracy=log_degeneracy,
+        accuracy=accuracy, details=details,
+    )  # fmt: skip
+
+
+def evidence_curve(
+    apply_fn: ApplyFn,
+    params: Any,
+    data: tuple[ArrayLike, ArrayLike],
+    *,
+    prior_precisions: Sequence[float] | NDArray[Any] | None = None,
+    likelihood: LikelihoodLike = "categorical",
+    curvature: str = "ggn",
+    method: str = "auto",
+    log_null: float | None = None,
+    max_probes: int = 64,
+    seed: int = 0,
+) -> EvidenceCurve:
+    """The evidence at fixed ``params`` against a single prior precision, and its maximum.
+
+    ``prior_precisions`` defaults to four a decade from 1e-8 to 1e8; the rest is as in
+    :func:`log_evidence`.
+    """
+    accuracy = _accuracy(None, max_probes, seed, None)
+    problem = jax_problem(apply_fn, check_params(params), data, likelihood)
+    plan = plan_method(problem, method, curvature)
+    if log_null is None and problem.n_classes is not None:
+        log_null = -problem.facts().N * math.log(problem.n_classes)
+    return scalar_curve(problem, plan.method, curvature, accuracy, prior_precisions, log_null)
+
+
+def plan_method(problem: Problem, method: str, curvature: str) -> Preflight:
+    """The method, once it is known to fit and to know this curvature."""
+    check_choice("curvature", curvature, CURVATURES)
+    check_choice("method", method, ("auto", *METHODS))
+    if method != "auto" and not allowed(method, curvature):
+        raise InputError(
+            f"method='{method}' needs curvature='ggn': the Hessian is not a product of Jacobians; "
+            "use method='dense' or 'lanczos'."
+        )
+    return preflight(problem.facts(), method, curvature)
+
+
+def _accuracy(
+    tolerance: float | None,
+    max_probes: int,
+    seed: int,
+    progress: Callable[[str], None] | None,
+) -> Accuracy:
+    if tolerance is not None:
+        check_number("tolerance", tolerance, "above 0", lambda v: v > 0)
+    check_whole("max_probes", max_probes, at_least=2)
+    check_whole("seed", seed, at_least=0)
+    return Accuracy(tolerance=tolerance, max_probes=max_probes, seed=seed, progress=progress)
+
+
+def _chosen_prior(
+    problem: Problem, plan: Preflight, choice: str, curvature: str, accuracy: Accuracy
+) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Precisions that maximise the evidence at these parameters."""
+    fixed = "the parameters stay where training left them, whatever prior it had."
+    if choice == "auto":
+        curve = scalar_curve(problem, plan.method, curvature, accuracy, None, None)
+        note = f"prior precision {curve.best:.3g} maximises the evidence; {fixed}"
+        if curve.edge is not None:
+            note = f"the evidence is still rising at prior precision {curve.best:.3g}; {fixed}"
+        return np.full(len(problem.w), curve.best), {"prior_note": note}
+    chosen = layer_precisions_of_largest_evidence(problem, plan.method, curvature)
+    L = np.empty(len(problem.w))
+    for name, index in problem.layers.items():
+        L[index] = chosen[name]
+    told = ", ".join(f"{name}: {value:.3g}" for name, value in chosen.items())
+    note = f"prior precisions by layer ({told}) maximise the evidence; {fixed}"
+    return L, {"prior_note": note, "prior_precisions": chosen}
 
 
 def log_evidence_from_operator(
@@ -111,6 +204,11 @@ def log_evidence_from_operator(
     gradient: ArrayLike | None = None,
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
+    method: str = "auto",
+    tolerance: float | None = None,
+    max_probes: int = 64,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> Evidence:
     """The evidence from a curvature that another framework computed.
 
@@ -126,25 +224,24 @@ def log_evidence_from_operator(
             the minimum is not known and not reported.
         log_null: the null model's log evidence, in place of ``n_classes``.
         log_degeneracy: as in :func:`log_evidence`.
+        method: ``"dense"``, ``"lanczos"``, or ``"auto"``: dense up to 4,000 parameters.
+        tolerance, max_probes, seed, progress: as in :func:`log_evidence`.
     """
     operator = aslinearoperator(curvature)
     p = operator.shape[0]
     if operator.shape != (p, p):
         raise InputError(f"curvature must be square, got shape {operator.shape}.")
-    _check_memory("dense", p=p, n=0)
-    H = np.asarray(operator @ np.eye(p), np.float64)
-    if not np.isfinite(H).all():
-        raise InputError("curvature holds NaN or infinite values.")
-    asymmetry = np.abs(H - H.T).max(initial=0.0)
-    if asymmetry > 1e-6 * np.abs(H).max(initial=0.0):
-        raise InputError(f"curvature must be symmetric, but H and H' differ by {asymmetry:.2g}.")
+    check_choice("method", method, ("auto", "dense", "lanczos"))
+    accuracy = _accuracy(tolerance, max_probes, seed, progress)
+    if method == "auto":
+        method = "dense" if p <= _DENSE_OPERATOR else "lanczos"
     try:
         L = np.asarray(prior_precision, np.float64)
     except (TypeError, ValueError):
         raise InputError(f"prior_precision must be numbers, got {prior_precision!r}.") from None
     if L.shape not in ((), (p,)):
         raise InputError(f"prior_precision must be one number or {p}, got shape {L.shape}.")
-    L = _proper(np.broadcast_to(L, p))
+    L = proper(np.broadcast_to(L, p))
     check_number("nll", nll, "", lambda v: True)
     check_number("penalty", penalty, ">= 0", lambda v: v >= 0)
     check_whole("n_train", n_train, at_least=1)
@@ -155,12 +252,28 @@ def log_evidence_from_operator(
     g = np.zeros(p) if gradient is None else np.asarray(gradient, np.float64).ravel()
     if g.shape != (p,) or not np.isfinite(g).all():
         raise InputError(f"gradient must have {p} finite entries, got {len(g)} values.")
-    return _evidence(
-        occam_of_symmetric((H + H.T) / 2, L, g), nll=float(nll), penalty=float(penalty),
+    if method == "dense":
+        term = Term(occam_of_symmetric(_dense_operator(operator), L, g))
+    else:
+        term = lanczos_term(lambda _: operator, L, g, positive=False, accuracy=accuracy)
+    return assemble(
+        term, nll=float(nll), penalty=float(penalty),
         gradient_norm=None if gradient is None else float(np.linalg.norm(g)), n_train=n_train,
-        n_params=p, log_null=log_null, log_degeneracy=log_degeneracy, method="dense",
-        curvature="operator", prior_precision=_scalar_or_none(L),
+        n_params=p, log_null=log_null, log_degeneracy=log_degeneracy, method=method,
+        curvature="operator", prior_precision=scalar_or_none(L), stacklevel=3,
     )  # fmt: skip
+
+
+def _dense_operator(operator: LinearOperator) -> NDArray[np.float64]:
+    p = operator.shape[0]
+    check_memory("method='dense'", 8.0 * 3 * p**2, "use method='lanczos'")
+    H = np.asarray(operator @ np.eye(p), np.float64)
+    if not np.isfinite(H).all():
+        raise InputError("curvature holds NaN or infinite values.")
+    asymmetry = np.abs(H - H.T).max(initial=0.0)
+    if asymmetry > 1e-6 * np.abs(H).max(initial=0.0):
+        raise InputError(f"curvature must be symmetric, but H and H' differ by {asymmetry:.2g}.")
+    return np.asarray((H + H.T) / 2)
 
 
 def permutation_degeneracy(hidden_units: list[int] | tuple[int, ...]) -> float:
@@ -172,50 +285,12 @@ def permutation_degeneracy(hidden_units: list[int] | tuple[int, ...]) -> float:
     return sum(math.lgamma(check_whole("hidden_units", h, at_least=1) + 1) for h in hidden_units)
 
 
-def prior_vector(prior_precision: Any, params: Any) -> Array:
-    """One proper precision for each parameter, in the order of the flattened ``params``."""
-    leaves, tree = jax.tree.leaves(params), jax.tree.structure(params)
-    sizes = [np.shape(leaf) for leaf in leaves]
-    given: list[Any]
-    if (
-        prior_precision is None
-        or getattr(prior_precision, "ndim", None) == 0
-        or isinstance(prior_precision, (int, float))
-    ):
-        given = [prior_precision] * len(leaves)
-    else:
-        given = jax.tree.leaves(prior_precision, is_leaf=lambda leaf: leaf is None)
-        given_tree = jax.tree.structure(prior_precision, is_leaf=lambda leaf: leaf is None)
-        if str(given_tree) != str(tree):
-            raise InputError(
-                "prior_precision must be one number or have the structure of params, "
-                f"got {given_tree} for {tree}."
-            )
-    if any(leaf is None for leaf in given):
-        raise InputError(
-            "prior_precision is None for some parameters: an unpenalised parameter has no "
-            "evidence, give it a small precision of its own."
-        )
-    parts = []
-    for precision, shape in zip(given, sizes, strict=True):
-        try:
-            parts.append(np.broadcast_to(np.asarray(precision, np.float64), shape).ravel())
-        except (TypeError, ValueError):
-            raise InputError(
-                f"prior_precision {str(precision)[:40]} (shape {np.shape(precision)}) does not fit "
-                f"parameters of shape {shape}: give numbers."
-            ) from None
-    return _proper(np.concatenate(parts))
-
-
-def _proper(L: Array) -> Array:
-    wrong = ~(np.isfinite(L) & (L > 0))
-    if wrong.any():
-        raise InputError(
-            f"prior_precision must be finite and above 0 for every parameter, got {L[wrong][0]:g}: "
-            "an improper prior has no evidence."
-        )
-    return np.ascontiguousarray(L)
+def jax_problem(
+    apply_fn: ApplyFn, params: Any, data: tuple[ArrayLike, ArrayLike], likelihood: LikelihoodLike
+) -> JaxProblem:
+    """The problem of a JAX function with checked data."""
+    model, _, n_classes = build_model(apply_fn, params, data, likelihood)
+    return JaxProblem.of(model, params, n_classes)
 
 
 def build_model(
@@ -227,7 +302,9 @@ def build_model(
     """The model at its params with checked data, the targets, and the number of classes if any."""
     chosen = resolve_likelihood(likelihood)
     count_examples(data, "data")
-    x, y = check_inputs(data[0], "data x", np.float64), np.asarray(data[1])
+    given = np.asarray(data[0])
+    kept = np.float32 if given.dtype == np.float32 else np.float64  # widened block by block
+    x, y = check_inputs(data[0], "data x", kept), np.asarray(data[1])
     shape = output_shape(apply_fn, check_params(params), x)
     n_classes = None
     if chosen.correct is not None:
@@ -267,69 +344,3 @@ def _check_nll(model: Model) -> None:
                 f"likelihood must return one number an example, shape ({n},), but returns shape "
                 f"{shape} for outputs of shape {outputs.shape} and y of shape {model.y[:n].shape}."
             )
-
-
-def choose_method(method: str, curvature: str, *, p: int, n: int) -> str:
-    """The method to use, once it is known to fit into memory."""
-    if method == "auto":
-        dual = curvature == "ggn" and n < p and _memory("dual", p=p, n=n) <= memory_limit()
-        method = "dual" if dual else "dense"
-    _check_memory(method, p=p, n=n)
-    return method
-
-
-def _memory(method: str, *, p: int, n: int) -> float:
-    """Bytes that a method holds at once: its square matrices, and for dual the root itself."""
-    return 8.0 * (3 * p**2 if method == "dense" else 2 * n**2 + 2 * n * p)
-
-
-def _check_memory(method: str, *, p: int, n: int) -> None:
-    other = "dual" if method == "dense" else "dense"
-    instead = f"method='{other}' would take {_memory(other, p=p, n=n) / 2**30:.3g} GiB" if n else ""
-    check_memory(f"method='{method}'", _memory(method, p=p, n=n), instead)
-
-
-def _scalar_or_none(L: Array) -> float | None:
-    return float(L[0]) if np.ptp(L) == 0 else None
-
-
-def _evidence(
-    occam: Occam,
-    *,
-    nll: float,
-    penalty: float,
-    gradient_norm: float | None,
-    n_train: int,
-    n_params: int,
-    log_null: float | None,
-    log_degeneracy: float,
-    method: str,
-    curvature: str,
-    prior_precision: float | None,
-) -> Evidence:
-    if log_null is not None:
-        check_number("log_null", log_null, "", lambda v: True)
-    constant = -(nll + penalty) + check_number("log_degeneracy", log_degeneracy, "", lambda v: True)
-    result = Evidence(
-        log_evidence=constant + occam.restricted,
-        log_evidence_full=None if occam.full is None else constant + occam.full,
-        log_evidence_std=0.0,
-        nll=nll,
-        penalty=penalty,
-        log_occam_factor=occam.restricted,
-        log_occam_factor_full=occam.full,
-        log_degeneracy=log_degeneracy,
-        log_null=log_null,
-        gradient_norm=gradient_norm,
-        newton_decrement=None if gradient_norm is None else occam.newton_decrement,
-        n_negative=occam.n_negative,
-        negative_weight=occam.negative_weight,
-        n_train=n_train,
-        n_params=n_params,
-        prior_precision=prior_precision,
-        method=method,
-        curvature=curvature,
-    )
-    if not result.is_minimum:
-        warnings.warn(" ".join(result.notes), NotAMinimumWarning, stacklevel=3)
-    return result

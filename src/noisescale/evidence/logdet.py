@@ -58,6 +58,44 @@ def occam_of_positive_root(A: Array, L: Array, gradient: Array) -> Occam:
     return occam_of_positive(A.T @ A, L, gradient)
 
 
+def occam_of_kernel(K: Array, along: Array, length: float) -> Occam:
+    """From the dual kernel K = A L^-1 A' (its lower triangle; overwritten).
+
+    Args:
+        K: (n, n), in units of the prior.
+        along: A L^-1 gradient.
+        length: gradient' L^-1 gradient.
+    """
+    n = len(K)
+    if n == 0:
+        return Occam(0.0, 0.0, 0, 0.0, length)
+    if not _resolved_kernel(K):
+        mu, vectors = scipy.linalg.eigh(K, overwrite_a=True, check_finite=False)
+        noise = n * np.finfo(float).eps * mu[-1]
+        mu = np.where(mu <= noise, 0.0, mu)
+        # A vector's length in weight space is the root of its mu.
+        known = np.where(mu > 0, (vectors.T @ along) / np.sqrt(np.where(mu > 0, mu, 1)), 0.0)
+        return _occam(mu, known, length)
+    K[np.diag_indices(n)] += 1
+    # The lower triangle in C order is the upper one in Fortran's, which LAPACK overwrites in place.
+    factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
+    half = scipy.linalg.solve_triangular(factor, along, trans="T", check_finite=False)
+    log_occam = -float(np.log(np.diag(factor)).sum())
+    return Occam(log_occam, log_occam, 0, 0.0, max(length - float(half @ half), 0.0))
+
+
+def _resolved_kernel(K: Array) -> bool:
+    """Whether rounding in K, eps times its norm on each of n eigenvalues, is negligible."""
+    v = np.ones(len(K)) / np.sqrt(len(K))
+    for _ in range(8):
+        w = scipy.linalg.blas.dsymv(1.0, K.T, v, lower=0)
+        size = float(np.linalg.norm(w))
+        if size == 0:
+            return True
+        v = w / size
+    return bool(len(K) * np.finfo(float).eps * size < _ROUNDING)
+
+
 def occam_of_positive(H: Array, L: Array, gradient: Array) -> Occam:
     """For a curvature known to have no negative eigenvalue: one Cholesky factorisation."""
     M = _scaled(H, L)

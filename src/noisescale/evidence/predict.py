@@ -14,10 +14,12 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.arrays import check_inputs, output_shape
+from noisescale.checks import check_choice, check_memory
 from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
 from noisescale.evidence.curvature import Model, dense_ggn, ggn_root, outputs_and_jacobian
-from noisescale.evidence.laplace import build_model, choose_method, prior_vector
+from noisescale.evidence.laplace import build_model
+from noisescale.evidence.priors import prior_vector
 
 Array = NDArray[np.float64]
 
@@ -58,7 +60,7 @@ def posterior_predict(
             "posterior_predict gives class probabilities: use a likelihood of classes."
         )
     L = prior_vector(prior_precision, params)
-    method = choose_method(method, "ggn", p=model.n_params, n=len(model.y) * model.n_outputs)
+    method = _choose_method(method, p=model.n_params, n=len(model.y) * model.n_outputs)
     inputs = check_inputs(x_new, "x_new", np.float64)
     if inputs.ndim != model.x.ndim:
         raise InputError(f"x_new must have one row an input, got shape {inputs.shape}.")
@@ -79,13 +81,27 @@ def posterior_predict(
     )
 
 
+def _choose_method(method: str, *, p: int, n: int) -> str:
+    """The method that holds less, or the one asked for if it fits."""
+    check_choice("method", method, ("auto", "dense", "dual"))
+    memory = {"dense": 8.0 * 3 * p**2, "dual": 8.0 * (2 * n**2 + 2 * n * p)}
+    if method == "auto":
+        method = min(memory, key=memory.__getitem__)
+    other = "dual" if method == "dense" else "dense"
+    instead = f"method='{other}' would take {memory[other] / 2**30:.3g} GiB"
+    check_memory(f"method='{method}'", memory[method], instead)
+    return method
+
+
 def _logits_and_covariance(
     model: Model, L: Array, x: NDArray[Any], method: str
 ) -> tuple[Array, Array]:
     """Logits (n, C) and J (H + L)^-1 J' (n, C, C) of new inputs."""
     root = np.sqrt(L)
     if method == "dual":
-        A = ggn_root(model) / root  # (N C, p)
+        whole = ggn_root(model)  # (N C, p)
+        assert whole is not None  # likelihoods of classes are convex in their logits
+        A = whole / root
         kernel = A @ A.T
         kernel[np.diag_indices(len(kernel))] += 1
         factor = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True)

@@ -6,7 +6,7 @@ and the activations of one block of examples.
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from noisescale.errors import InputError
 from noisescale.evidence.curvature import Architecture, Model
 
 Precision = Literal["float32", "float64"]
@@ -32,17 +33,38 @@ def curvature_operator(
     return streamed(model, _ggn_product if curvature == "ggn" else _hessian_product, precision)
 
 
+def nll_and_gradient(model: Model) -> tuple[float, NDArray[np.float64]]:
+    """The summed nll and its gradient in float64, both checked to be finite."""
+    total, gradient = 0.0, np.zeros(model.n_params)
+    for rows in row_blocks(model, 1, "float64"):
+        with jax.enable_x64(True):
+            value, slope = _value_and_gradient(model.architecture, model.w, *model.block(rows))
+        total += float(value)
+        gradient += np.asarray(slope)
+    if not (np.isfinite(total) and np.isfinite(gradient).all()):
+        raise InputError(
+            "the model's outputs or gradients are not finite at these params: "
+            "the evidence needs a point where they are."
+        )
+    return total, gradient
+
+
 def streamed(model: Model, product: BlockProduct, precision: Precision) -> LinearOperator:
     """The (p, p) operator whose products are sums over blocks of examples."""
-    wide = precision == "float64"
-    w = model.w.astype(precision)
+    with jax.enable_x64(True):
+        w = jnp.asarray(model.w, precision)
+
+    @cache
+    def blocks(n_directions: int) -> tuple[slice, ...]:
+        return tuple(row_blocks(model, n_directions, precision))
 
     def matmat(V: NDArray[Any]) -> NDArray[np.float64]:
         directions = np.ascontiguousarray(V.T, precision)  # (k, p)
         total = np.zeros(directions.shape)
-        for rows in row_blocks(model, len(directions), precision):
-            with jax.enable_x64(wide):
-                total += product(model.architecture, w, model.x[rows], model.y[rows], directions)
+        for rows in blocks(len(directions)):
+            with jax.enable_x64(True):  # in which float32 stays what it is
+                part = product(model.architecture, w, *model.block(rows, precision), directions)
+            total += np.asarray(part)
         return total.T
 
     p = model.n_params
@@ -68,13 +90,21 @@ def activations(model: Model) -> int:
     sizes = []
     for n in (1, 2):
         rows = np.empty((n, *model.x.shape[1:]), model.x.dtype)
-        program = jax.make_jaxpr(model.architecture.outputs)(model.w.astype(np.float32), rows)
+        with jax.enable_x64(True):
+            program = jax.make_jaxpr(model.architecture.outputs)(model.w, rows)
         sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
     return max(sizes[1] - sizes[0], math.prod(model.x.shape[1:]), 1)
 
 
 def _size(variable: Any) -> int:
     return math.prod(getattr(variable.aval, "shape", ()))
+
+
+@partial(jax.jit, static_argnums=0)
+def _value_and_gradient(
+    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    return jax.value_and_grad(architecture.nll_sum)(w, x, y)
 
 
 @partial(jax.jit, static_argnums=0)

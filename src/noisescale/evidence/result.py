@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from noisescale.errors import InputError
+from noisescale.evidence.preflight import Preflight
 
 # Half the Newton decrement is what the cost could still fall, in nats, and so the size of the error
 # in the log evidence. A tenth of a nat changes no conclusion.
@@ -26,7 +27,9 @@ class Evidence:
         log_evidence: -(nll + penalty) + log_occam_factor + log_degeneracy, with the paper's
             restricted sum over non-negative curvatures.
         log_evidence_full: the same with the whole determinant; None unless it is positive definite.
-        log_evidence_std: standard error of log_evidence; 0 for the exact methods.
+        log_evidence_std: standard error of log_evidence, 1.96 of which to either side are its 95 %
+            interval; 0 for the exact methods, and for ``kfac`` and ``diagonal``, whose error is not
+            a random one.
         nll: summed negative log-likelihood of the training data.
         penalty: 1/2 sum of prior_precision w^2.
         log_occam_factor: log of the share of the prior that the data leave, never positive.
@@ -39,6 +42,9 @@ class Evidence:
             negative curvatures.
         prior_precision: the one precision of all parameters, None if they differ.
         method, curvature: how it was computed.
+        preflight: what each method was predicted to take, and why this one was chosen.
+        details: what a method tells beside: probes and rounding of ``lanczos``, say, or how the
+            prior was chosen.
     """
 
     log_evidence: float
@@ -59,6 +65,8 @@ class Evidence:
     prior_precision: float | None
     method: str
     curvature: str
+    preflight: Preflight | None = None
+    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def log_bayes_factor(self) -> float | None:
@@ -80,6 +88,19 @@ class Evidence:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about this number; empty at a clean minimum."""
+        notes = [str(note) for note in (self.details.get("prior_note"),) if note]
+        if self.details.get("tolerance_reached") is False:
+            notes.append(
+                f"the tolerance was not reached with {self.details['n_probes']} probes: the "
+                f"standard error is {self.log_evidence_std:.3g} nats; allow more probes."
+            )
+        if self.method in ("kfac", "diagonal"):
+            notes.append(f"{self.method} is an approximation whose error is not known here.")
+        return (*notes, *self.notes_on_the_minimum)
+
+    @property
+    def notes_on_the_minimum(self) -> tuple[str, ...]:
+        """Why the point is not a clean minimum, if it is not."""
         notes = []
         if self.newton_decrement is not None and self.newton_decrement > 2 * _STATIONARY:
             notes.append(
@@ -129,6 +150,7 @@ class Evidence:
             ("log Occam factor, full determinant", self.log_occam_factor_full),
             ("log degeneracy", self.log_degeneracy or None),
             ("log evidence", self.log_evidence),
+            ("its standard error", self.log_evidence_std or None),
             ("log evidence, full determinant", self.log_evidence_full),
             ("null model's log evidence", self.log_null),
             ("log Bayes factor", self.log_bayes_factor),
@@ -141,7 +163,13 @@ class Evidence:
             f"(prior precision {prior}, {self.curvature}, {self.method})"
         ]
         lines += [f"  {name:<36}{value:>14.6g}" for name, value in rows if value is not None]
+        if self.log_evidence_std:
+            lines.append(
+                f"  {'standard error of the log evidence':<36}{self.log_evidence_std:>14.3g}"
+            )
         lines.append(f"  {self.verdict}")
+        if self.preflight is not None:
+            lines.append(f"  method: {self.preflight}")
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 

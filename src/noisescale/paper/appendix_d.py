@@ -60,7 +60,7 @@ _NETWORK = (
 )  # fmt: skip
 _DIRECTIONS = 10
 _DESCENT = {"smoke": 20, "quick": 1_000, "full": 3_000}
-_RELAXATIONS = {"smoke": 1, "quick": 30, "full": 300}  # of the slowest of the directions
+_RELAXATIONS = {"smoke": 1, "quick": 6, "full": 60}  # of the slowest of the directions
 _BLOCKS = 10  # whose means are independent: each spans many relaxations
 _THIN = 10  # updates between two looks, well below a relaxation
 
