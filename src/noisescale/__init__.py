@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         EvidenceCurve,
         Likelihood,
         NotAMinimumWarning,
+        Spectrum,
         compare,
         evidence_curve,
         gaussian,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         log_evidence_from_operator,
         permutation_degeneracy,
         posterior_predict,
+        spectrum,
     )
     from noisescale.noise import AdamRecipe, Recipe, noise_scale
     from noisescale.noise.gradients import GradientNoise, gradient_noise
@@ -62,6 +64,8 @@ _HOME = {
     "evidence_curve": "evidence",
     "EvidenceCurve": "evidence",
     "NotAMinimumWarning": "evidence",
+    "spectrum": "evidence",
+    "Spectrum": "evidence",
     "compare": "evidence",
     "Comparison": "evidence",
     "posterior_predict": "evidence",
@@ -121,6 +125,7 @@ __all__ = [
     "RunConfig",
     "RunStore",
     "ScalingRule",
+    "Spectrum",
     "TrainResult",
     "__version__",
     "compare",
@@ -142,6 +147,7 @@ __all__ = [
     "run_sweep",
     "simulate_sgd_sde",
     "softmax_regression",
+    "spectrum",
     "train",
 ]
 

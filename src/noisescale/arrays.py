@@ -1,7 +1,8 @@
 """Data and parameters that users give: checked in one place, refused with one sentence."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from noisescale.errors import InputError
 from noisescale.likelihood import Likelihood, check_labels, check_outputs
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def forgets_constants(function: F) -> F:
+    """Run again from scratch if JAX mixes up the precision of a model's NumPy constants.
+
+    JAX keeps a NumPy constant that a function closes over as it first compiled it; float32 in
+    training, it then does not fit into an evidence in float64, and the other way round.
+    """
+
+    @wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except ValueError as error:
+            if "Cannot lower jaxpr" not in str(error):
+                raise
+            jax.clear_caches()  # type: ignore[no-untyped-call]
+            return function(*args, **kwargs)
+
+    return cast(F, guarded)
 
 
 def check_inputs(

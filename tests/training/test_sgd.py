@@ -395,3 +395,22 @@ def test_half_precision_params_are_taken(toy):
     start = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), MODEL.init(0))
     result = ns.train(MODEL, start, (x, y), learning_rate=0.1, batch_size=8, steps=3)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(result.params))
+
+
+def test_a_model_with_numpy_constants_serves_training_and_evidence():
+    """JAX keeps such constants as it first compiled them; both calls have their own precision."""
+    shift = np.linspace(0, 1, 3)
+
+    def model(params, x):
+        return x @ params["w"] + shift
+
+    rng = np.random.default_rng(0)
+    data = (rng.normal(size=(30, 4)), rng.integers(3, size=30))
+    params = {"w": np.zeros((4, 3), np.float32)}
+    for _ in range(2):
+        params = ns.train(
+            model, params, data, learning_rate=0.3, batch_size=30, steps=300, prior_precision=1.0
+        ).params
+        ns.gradient_noise(model, params, data)
+        evidence = ns.log_evidence(model, params, data, prior_precision=1.0)
+        assert evidence.is_minimum

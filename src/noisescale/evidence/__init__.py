@@ -1,11 +1,13 @@
 """Should I believe this minimum? The Bayesian evidence against a null model that guesses."""
 
 from noisescale.evidence.curve import EvidenceCurve
+from noisescale.evidence.density import Spectrum
 from noisescale.evidence.laplace import (
     evidence_curve,
     log_evidence,
     log_evidence_from_operator,
     permutation_degeneracy,
+    spectrum,
 )
 from noisescale.evidence.predict import posterior_predict
 from noisescale.evidence.result import Comparison, Evidence, NotAMinimumWarning, compare
@@ -17,6 +19,7 @@ __all__ = [
     "EvidenceCurve",
     "Likelihood",
     "NotAMinimumWarning",
+    "Spectrum",
     "compare",
     "evidence_curve",
     "gaussian",
@@ -24,4 +27,5 @@ __all__ = [
     "log_evidence_from_operator",
     "permutation_degeneracy",
     "posterior_predict",
+    "spectrum",
 ]

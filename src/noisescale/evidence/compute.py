@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from noisescale.checks import check_number
 from noisescale.errors import InputError
-from noisescale.evidence.lanczos import TraceEstimate, lanczos, trace_of_function
+from noisescale.evidence.lanczos import TraceEstimate, lanczos, resolution, trace_of_function
 from noisescale.evidence.logdet import (
     Array,
     Occam,
@@ -186,9 +186,8 @@ def _occam_of_quadrature(
     counts, weights, fulls = [], [], []
     for probe in estimate.probes:
         nodes, share = probe.quadrature()
-        negative = nodes < -noise
-        counts.append(p * share[negative].sum())
-        weights.append(-p * (share * nodes)[negative].sum())
+        counts.append(p * share[nodes < -resolution(nodes, len(nodes), p)].sum())
+        weights.append(-p * (share * nodes)[nodes < -noise].sum())
         fulls.append(p * float(share @ np.log1p(np.maximum(nodes, noise - 1))))
     restricted = -0.5 * estimate.value
     if positive:

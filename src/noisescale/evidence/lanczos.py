@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
 FEWEST_PROBES = 8  # a standard error from fewer is not worth much
+_LOOK = 8  # steps between two looks at the quadrature
+_SETTLED = 1e-4  # of its value: far below the spread over probes
 _Z = float(stats.norm.ppf(0.975))
 
 
@@ -71,8 +73,22 @@ class TraceEstimate:
     probes: tuple[Tridiagonal, ...]
 
 
-def lanczos(operator: LinearOperator, start: Array, max_steps: int) -> Tridiagonal:
-    """At most ``max_steps`` of Lanczos from ``start``, fewer if the space is exhausted."""
+def resolution(nodes: Array, n_steps: int, p: int) -> float:
+    """How near zero m steps of Lanczos can tell eigenvalues from it: about the norm over m^2.
+
+    With as many steps as parameters, rounding alone is left.
+    """
+    return float(np.abs(nodes).max(initial=0.0)) * (1e-10 if n_steps >= p else 1 / n_steps**2)
+
+
+def lanczos(
+    operator: LinearOperator, start: Array, max_steps: int, f: Function | None = None
+) -> Tridiagonal:
+    """At most ``max_steps`` of Lanczos from ``start``.
+
+    Fewer if the space is exhausted, or if the last quarter of the steps no longer changes the
+    quadrature of ``f``.
+    """
     p = operator.shape[0]
     max_steps = min(max_steps, p)
     Q = np.empty((max_steps, p), np.float32 if p > 1 << 16 else np.float64)
@@ -89,6 +105,11 @@ def lanczos(operator: LinearOperator, start: Array, max_steps: int) -> Tridiagon
         if beta[j] <= 1e-10 * scale or scale == 0:  # an invariant subspace: the rest is exact
             return Tridiagonal(alpha[: j + 1], beta[:j])
         q = w / beta[j]
+        if f is not None and j % _LOOK == _LOOK - 1:
+            so_far = Tridiagonal(alpha[: j + 1], beta[:j])
+            value = so_far.integrate(f)
+            if abs(value - so_far.integrate(f, 3 * (j + 1) // 4)) <= _SETTLED * abs(value):
+                return so_far
     return Tridiagonal(alpha, beta[:-1])
 
 
@@ -115,7 +136,7 @@ def trace_of_function(
     while True:
         while len(found) < look:
             signs = rng.integers(0, 2, p).astype(np.float64) * 2 - 1
-            found.append(lanczos(operator, signs, n_steps))
+            found.append(lanczos(operator, signs, n_steps, f))
             if progress is not None:
                 progress(f"probe {len(found)} of at most {max_probes}")
         estimate = _summary(found, f, p)

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from noisescale.arrays import check_inputs, check_params, count_examples, output_shape
+from noisescale.arrays import (
+    check_inputs,
+    check_params,
+    count_examples,
+    forgets_constants,
+    output_shape,
+)
 from noisescale.checks import check_choice, check_memory, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.compute import Accuracy, Term, assemble, compute_evidence, lanczos_term
@@ -26,6 +32,7 @@ from noisescale.evidence.curve import (
     layer_precisions_of_largest_evidence,
     scalar_curve,
 )
+from noisescale.evidence.density import Spectrum, spectrum_of
 from noisescale.evidence.logdet import occam_of_symmetric
 from noisescale.evidence.preflight import METHODS, Preflight, allowed, preflight
 from noisescale.evidence.priors import (
@@ -45,6 +52,7 @@ ApplyFn = Callable[[Any, jax.Array], jax.Array]
 LikelihoodLike = str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array]
 
 
+@forgets_constants
 def log_evidence(
     apply_fn: ApplyFn,
     params: Any,
@@ -122,6 +130,7 @@ def evidence_of(
     )  # fmt: skip
 
 
+@forgets_constants
 def evidence_curve(
     apply_fn: ApplyFn,
     params: Any,
@@ -146,6 +155,34 @@ def evidence_curve(
     if log_null is None and problem.n_classes is not None:
         log_null = -problem.facts().N * math.log(problem.n_classes)
     return scalar_curve(problem, plan.method, curvature, accuracy, prior_precisions, log_null)
+
+
+@forgets_constants
+def spectrum(
+    apply_fn: ApplyFn,
+    params: Any,
+    data: tuple[ArrayLike, ArrayLike],
+    *,
+    likelihood: LikelihoodLike = "categorical",
+    curvature: str = "hessian",
+    top_k: int = 10,
+    n_probes: int = 4,
+    n_steps: int = 64,
+    seed: int = 0,
+) -> Spectrum:
+    """The spectrum of the curvature of the summed nll, without the prior, matrix-free.
+
+    Args:
+        apply_fn, params, data, likelihood, curvature: as in :func:`log_evidence`.
+        top_k: how many of the largest eigenvalues to find one by one.
+        n_probes, n_steps, seed: of the Lanczos quadrature behind the density.
+    """
+    check_choice("curvature", curvature, CURVATURES)
+    problem = jax_problem(apply_fn, check_params(params), data, likelihood)
+    operator = problem.operator(curvature, "float64")
+    return spectrum_of(
+        operator, curvature=curvature, top_k=top_k, n_probes=n_probes, n_steps=n_steps, seed=seed
+    )
 
 
 def plan_method(problem: Problem, method: str, curvature: str) -> Preflight:
@@ -305,7 +342,8 @@ def build_model(
     given = np.asarray(data[0])
     kept = np.float32 if given.dtype == np.float32 else np.float64  # widened block by block
     x, y = check_inputs(data[0], "data x", kept), np.asarray(data[1])
-    shape = output_shape(apply_fn, check_params(params), x)
+    with jax.enable_x64(True):
+        shape = output_shape(apply_fn, check_params(params), x)
     n_classes = None
     if chosen.correct is not None:
         n_classes = check_outputs(chosen, shape, len(y))

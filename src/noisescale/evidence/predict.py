@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from noisescale.arrays import check_inputs, output_shape
+from noisescale.arrays import check_inputs, forgets_constants, output_shape
 from noisescale.checks import check_choice, check_memory
 from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
@@ -24,6 +24,7 @@ from noisescale.evidence.priors import prior_vector
 Array = NDArray[np.float64]
 
 
+@forgets_constants
 def posterior_predict(
     apply_fn: Callable[[Any, jax.Array], jax.Array],
     params: Any,
@@ -64,7 +65,8 @@ def posterior_predict(
     inputs = check_inputs(x_new, "x_new", np.float64)
     if inputs.ndim != model.x.ndim:
         raise InputError(f"x_new must have one row an input, got shape {inputs.shape}.")
-    output_shape(apply_fn, params, inputs)
+    with jax.enable_x64(True):
+        output_shape(apply_fn, params, inputs)
     if predictive == "map":
         with jax.enable_x64(True):
             logits = np.asarray(model.architecture.outputs(model.w, inputs))

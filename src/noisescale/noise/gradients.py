@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from noisescale.arrays import check_data, check_params, count_examples
+from noisescale.arrays import check_data, check_params, count_examples, forgets_constants
 from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.curvature import Model
@@ -103,6 +103,7 @@ class GradientNoise:
         )
 
 
+@forgets_constants
 def gradient_noise(
     apply_fn: ApplyFn,
     params: Any,

@@ -11,7 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from noisescale.arrays import check_data, check_inputs, check_params, count_examples
+from noisescale.arrays import (
+    check_data,
+    check_inputs,
+    check_params,
+    count_examples,
+    forgets_constants,
+)
 from noisescale.checks import (
     check_batch_size,
     check_choice,
@@ -111,6 +117,7 @@ class PosteriorSamples:
         return f"variance up to {self.discretisation:.1%} too large"
 
 
+@forgets_constants
 def langevin(
     apply_fn: ApplyFn,
     params: Any,

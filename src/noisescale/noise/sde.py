@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from numpy.typing import ArrayLike
 
-from noisescale.arrays import check_data, check_params, count_examples
+from noisescale.arrays import check_data, check_params, count_examples, forgets_constants
 from noisescale.checks import check_choice, check_whole
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.training.evaluation import ApplyFn, evaluation_steps
@@ -35,6 +35,7 @@ from noisescale.training.settings import Rates, Settings
 _CHUNK = 256  # steps of SGD in one call of the compiled loop
 
 
+@forgets_constants
 def simulate_sgd_sde(
     apply_fn: ApplyFn,
     params: Any,

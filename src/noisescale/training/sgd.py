@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from noisescale.arrays import check_data, check_params, count_examples
+from noisescale.arrays import check_data, check_params, count_examples, forgets_constants
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.seeds import random_stream
 from noisescale.training.evaluation import ApplyFn, evaluation_steps
@@ -27,6 +27,7 @@ from noisescale.training.sampling import BatchStream
 from noisescale.training.settings import Rates, Settings
 
 
+@forgets_constants
 def train(
     apply_fn: ApplyFn,
     params: Any,
