@@ -29,8 +29,9 @@ def forgets_constants(function: F) -> F:
         except ValueError as error:
             if "Cannot lower jaxpr" not in str(error):
                 raise
-            jax.clear_caches()  # type: ignore[no-untyped-call]
-            return function(*args, **kwargs)
+        # Outside of the handler: the error's frames would keep the constants alive.
+        jax.clear_caches()  # type: ignore[no-untyped-call]
+        return function(*args, **kwargs)
 
     return cast(F, guarded)
 

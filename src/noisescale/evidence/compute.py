@@ -164,12 +164,15 @@ def _estimate(operator: LinearOperator, L: Array, accuracy: Accuracy) -> TraceEs
     )  # fmt: skip
 
 
-def lanczos_quadrature(problem: Problem, curvature: str, accuracy: Accuracy) -> tuple[Array, Array]:
-    """Nodes and weights of the curvature's spectrum, in float64 products."""
-    estimate = _estimate(problem.operator(curvature, "float64"), np.ones(len(problem.w)), accuracy)
+def lanczos_quadrature(
+    problem: Problem, curvature: str, accuracy: Accuracy, smallest: float
+) -> tuple[Array, Array]:
+    """Nodes and weights of the curvature's spectrum, good for precisions from ``smallest`` on."""
+    L = np.full(len(problem.w), smallest)
+    estimate = _estimate(problem.operator(curvature, "float64"), L, accuracy)
     pairs = [probe.quadrature() for probe in estimate.probes]
     weights = [len(problem.w) / len(pairs) * share for _, share in pairs]
-    return np.concatenate([nodes for nodes, _ in pairs]), np.concatenate(weights)
+    return smallest * np.concatenate([nodes for nodes, _ in pairs]), np.concatenate(weights)
 
 
 def restricted_log(mu: Array) -> Array:

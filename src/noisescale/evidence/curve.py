@@ -91,7 +91,7 @@ def trace_curve(
         nodes = smallest * scipy.linalg.eigvalsh(K, overwrite_a=True, check_finite=False)
         weights = np.ones(len(nodes))
     elif method == "lanczos":
-        nodes, weights = lanczos_quadrature(problem, curvature, accuracy)
+        nodes, weights = lanczos_quadrature(problem, curvature, accuracy, smallest)
     else:
         raise InputError(
             f"method='{method}' has no curve over the prior precision: use 'dense', 'dual' or "

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.evidence.curvature import Model, dense_ggn, dense_hessian, ggn_root
-from noisescale.evidence.kernel import Kernel, Rows, build_kernel, kernel_of_rows
+from noisescale.evidence.jax_rows import JaxSource, builder
+from noisescale.evidence.kernel import Kernel, Rows, build_kernel
 from noisescale.evidence.logdet import Array, Occam
 from noisescale.evidence.preflight import Facts
 from noisescale.evidence.priors import layers_of
@@ -107,11 +108,11 @@ class JaxProblem:
 
     def kernel(self, L: Array, gradient: Array) -> Kernel | None:
         """The dual kernel."""
-        return build_kernel(self.model, L, gradient)
+        return build_kernel(JaxSource(self.model), builder(self.model, L), L, gradient)
 
     def kernel_of_rows(self, L: Array, rows: Rows) -> Array:
         """The dual kernel between these rows."""
-        return kernel_of_rows(self.model, L, rows)
+        return builder(self.model, L).matrix(rows)
 
     def small_root(self) -> Array | None:
         """The Gauss-Newton matrix's root (N C, p), if it is small."""

@@ -5,14 +5,13 @@ derivatives at its outputs, and the bias's block to be sum D' D, blocks of other
 what the libraries that offer it do.
 """
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg
 
 from noisescale.errors import InputError
 from noisescale.evidence.curvature import Model
-from noisescale.evidence.kernel import Array, DenseRows, GenericRows, layer_precisions, output_rows
+from noisescale.evidence.jax_rows import DenseRows, JaxSource, layer_precisions
+from noisescale.evidence.kernel import Array, GenericRows, Rows, Source, output_rows
 from noisescale.evidence.logdet import Occam
 
 
@@ -26,11 +25,20 @@ def diagonal_occam(model: Model, L: Array, gradient: Array) -> Occam:
             squares = np.zeros((len(a), D.shape[1]))
             np.add.at(squares, rows.examples, D**2)
             parts += [squares.sum(axis=0), ((a**2).T @ squares).ravel()]
-        diagonal = np.concatenate(parts)
-    else:
-        diagonal = np.zeros(model.n_params)
-        for A in GenericRows(model, L).blocks(rows):
-            diagonal += np.einsum("rp,rp->p", A, A)
+        return occam_of_diagonal(np.concatenate(parts), L, gradient)
+    return occam_of_diagonal(generic_diagonal(JaxSource(model), rows), L, gradient)
+
+
+def generic_diagonal(source: Source, rows: Rows) -> Array:
+    """The Gauss-Newton matrix's diagonal from its rows."""
+    diagonal = np.zeros(source.n_params)
+    for A in GenericRows(source, np.ones(1)).blocks(rows):
+        diagonal += np.einsum("rp,rp->p", A, A)
+    return diagonal
+
+
+def occam_of_diagonal(diagonal: Array, L: Array, gradient: Array) -> Occam:
+    """The Occam factor of a diagonal curvature."""
     log_occam = -0.5 * float(np.log1p(diagonal / L).sum())
     return Occam(log_occam, log_occam, 0, 0.0, float((gradient**2 / (diagonal + L)).sum()))
 
@@ -64,8 +72,8 @@ def kfac_occam(model: Model, L: Array, gradient: Array) -> Occam:
     return Occam(log_occam, log_occam, 0, 0.0, decrement)
 
 
-def _rows(model: Model) -> Any:
-    rows = output_rows(model)
+def _rows(model: Model) -> Rows:
+    rows = output_rows(JaxSource(model))
     if rows is None:
         raise InputError(
             "the negative log-likelihood is not convex in the outputs: use method='lanczos' or "
