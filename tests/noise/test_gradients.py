@@ -11,7 +11,7 @@ import noisescale as ns
 from noisescale.errors import InputError
 from noisescale.evidence.curvature import Model, dense_ggn, dense_hessian
 from noisescale.likelihood import LIKELIHOODS
-from noisescale.noise.gradients import _summary
+from noisescale.noise.gradients import summarise
 from noisescale.training import BatchStream
 
 NETWORK = ns.DenseNetwork((6, 5, 4, 3))
@@ -92,7 +92,7 @@ def test_the_jackknife_is_the_jackknife():
         return trace, np.sum(g.mean(axis=0) ** 2) - trace / n
 
     mean = g.mean(axis=0)
-    made = _summary((g**2).sum(axis=1), g @ mean, float(mean @ mean), 4, None, None)
+    made = summarise((g**2).sum(axis=1), g @ mean, float(mean @ mean), 4, None, None)
     left_out = np.array([estimates(np.delete(g, i, axis=0)) for i in range(25)])
     errors = np.sqrt(24 * left_out.var(axis=0))
     assert (made.trace_error, made.gradient_sq_norm_error) == pytest.approx(tuple(errors), rel=1e-9)
@@ -102,7 +102,7 @@ def synthetic(n, seed, offset=0.4, p=20):
     """Gradients with known tr S = p and |G|^2 = p offset^2."""
     g = np.random.default_rng(seed).normal(offset, 1, (n, p))
     mean = g.mean(axis=0)
-    return _summary((g**2).sum(axis=1), g @ mean, float(mean @ mean), p, None, None)
+    return summarise((g**2).sum(axis=1), g @ mean, float(mean @ mean), p, None, None)
 
 
 def test_intervals_cover_the_truth():

@@ -186,8 +186,8 @@ def ggn_root(model: Model) -> Array | None:
 def output_root(architecture: Architecture, outputs: Array, y: NDArray[Any]) -> Array | None:
     """R (n, k, C) with R' R the Hessian of each nll in its outputs; None if some is not convex."""
     if architecture.likelihood is LIKELIHOODS["categorical"]:
-        return _softmax_root(outputs)
-    return _symmetric_root(output_hessians(architecture, outputs, y))
+        return softmax_root(outputs)
+    return symmetric_root(output_hessians(architecture, outputs, y))
 
 
 def output_hessians(architecture: Architecture, outputs: Array, y: NDArray[Any]) -> Array:
@@ -204,7 +204,7 @@ def _output_hessians(architecture: Architecture, outputs: jax.Array, y: jax.Arra
     return jnp.asarray(jax.vmap(jax.hessian(nll))(outputs, y))
 
 
-def _softmax_root(logits: Array) -> Array:
+def softmax_root(logits: Array) -> Array:
     """The root of diag(p) - p p', which has rank C - 1, in full relative accuracy.
 
     With t the likeliest class, q the other probabilities, s = sqrt(q): in logits relative to t's it
@@ -228,7 +228,7 @@ def _softmax_root(logits: Array) -> Array:
     return root
 
 
-def _symmetric_root(Lambda: Array) -> Array | None:
+def symmetric_root(Lambda: Array) -> Array | None:
     """R (n, k, C) with R' R = Lambda, k the largest rank that occurs; None if not convex."""
     values, vectors = np.linalg.eigh(Lambda)  # (n, C) ascending, (n, C, C)
     if values.min() < -1e-10 * max(values.max(), 1e-300):

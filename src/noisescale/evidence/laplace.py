@@ -96,7 +96,7 @@ def log_evidence(
             default 1 % of the log Occam factor), when to give up, the probes' seed, and a function
             that is told how far it is.
     """
-    accuracy = _accuracy(tolerance, max_probes, seed, progress)
+    accuracy = check_accuracy(tolerance, max_probes, seed, progress)
     apply_fn, params = select_parameters(apply_fn, check_params(params), select)
     problem = jax_problem(apply_fn, params, data, likelihood)
     return evidence_of(
@@ -149,7 +149,7 @@ def evidence_curve(
     ``prior_precisions`` defaults to four a decade from 1e-8 to 1e8; the rest is as in
     :func:`log_evidence`.
     """
-    accuracy = _accuracy(None, max_probes, seed, None)
+    accuracy = check_accuracy(None, max_probes, seed, None)
     problem = jax_problem(apply_fn, check_params(params), data, likelihood)
     plan = plan_method(problem, method, curvature)
     if log_null is None and problem.n_classes is not None:
@@ -197,12 +197,13 @@ def plan_method(problem: Problem, method: str, curvature: str) -> Preflight:
     return preflight(problem.facts(), method, curvature)
 
 
-def _accuracy(
+def check_accuracy(
     tolerance: float | None,
     max_probes: int,
     seed: int,
     progress: Callable[[str], None] | None,
 ) -> Accuracy:
+    """How a stochastic method goes about it, checked."""
     if tolerance is not None:
         check_number("tolerance", tolerance, "above 0", lambda v: v > 0)
     check_whole("max_probes", max_probes, at_least=2)
@@ -269,7 +270,7 @@ def log_evidence_from_operator(
     if operator.shape != (p, p):
         raise InputError(f"curvature must be square, got shape {operator.shape}.")
     check_choice("method", method, ("auto", "dense", "lanczos"))
-    accuracy = _accuracy(tolerance, max_probes, seed, progress)
+    accuracy = check_accuracy(tolerance, max_probes, seed, progress)
     if method == "auto":
         method = "dense" if p <= _DENSE_OPERATOR else "lanczos"
     try:

@@ -155,7 +155,7 @@ def gradient_noise(
     )  # fmt: skip
     n_params = sum(leaf.size for leaf in jax.tree.leaves(w))
     mean_sq = float(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(mean)))
-    noise = _summary(sq_norms, along, mean_sq, n_params, mean, variance)
+    noise = summarise(sq_norms, along, mean_sq, n_params, mean, variance)
     if n_eigenvalues == 0:
         return noise
     model = Model.at(apply_fn, w, x, y, nll)
@@ -164,9 +164,10 @@ def gradient_noise(
     return replace(noise, spectrum=spectrum)
 
 
-def _summary(
+def summarise(
     sq_norms: Array, along: Array, mean_sq: float, n_params: int, mean: Any, variance: Any
 ) -> GradientNoise:
+    """The noise from |g_i|^2 and g_i . mean of every example, and |mean|^2."""
     n = len(sq_norms)
     trace, signal = _trace_and_signal(n, sq_norms.sum(), n**2 * mean_sq)
     # Leave each example out in turn: what is left follows from sums.
