@@ -3,6 +3,7 @@
 import json as jsonlib
 import sys
 import warnings
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -108,6 +109,61 @@ def paper(
         summary = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
         print(f"{sum(verdicts.values())} claims: {summary} ({scale.value} scale).")
     print(f"Report: {done.index.resolve()}")
+
+
+@app.command(epilog="Example: noisescale evidence my_model:trained --prior-precision auto")
+def evidence(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="Returns (apply_fn, params, (x, y)) or (torch.nn.Module, dataset).",
+        ),
+    ],
+    prior_precision: Annotated[
+        str, typer.Option(metavar="NUMBER|auto|per_layer", help="The prior's precision.")
+    ] = "auto",
+    likelihood: Annotated[
+        str, typer.Option(help="categorical, bernoulli or gaussian.")
+    ] = "categorical",
+    curvature: Annotated[str, typer.Option(help="ggn or hessian.")] = "ggn",
+    method: Annotated[
+        str, typer.Option(help="auto, dense, dual, lanczos, kfac or diagonal.")
+    ] = "auto",
+    tolerance: Annotated[
+        float | None, typer.Option(help="Of lanczos: the standard error to reach, in nats.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the spectrum into this file, .png or .svg.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what each method would take, and stop.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Should I believe this minimum? The evidence and the spectrum of your model."""
+    from noisescale.evidence import command
+
+    sys.path.insert(0, str(Path.cwd()))
+    problem, params = command.load_problem(model, likelihood)
+    if explain:
+        plan = command.explain(problem, method, curvature)
+        print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
+        return
+    with show_progress(silent=quiet or json) as progress:
+        found = command.measure(
+            problem, params, prior_precision=prior_precision, curvature=curvature, method=method,
+            tolerance=tolerance, progress=progress.line,
+        )  # fmt: skip
+        spectrum = command.spectrum(problem, curvature)
+    if plot is not None:
+        spectrum.plot(plot)
+    if json:
+        print(jsonlib.dumps({"evidence": found.to_dict(), "spectrum": spectrum.to_dict()}))
+        return
+    print(f"{found}\n\n{spectrum}\n{command.picture(spectrum)}")
 
 
 @app.command(epilog="Example: noisescale sweep plan.toml --out my-runs --workers 4")

@@ -1,3 +1,8 @@
+import ast
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -54,3 +59,35 @@ def test_a_row_counts_all_that_is_computed_on_its_way(model):
 def test_nothing_flips_the_precision_of_the_session(model):
     curvature_operator(model, precision="float64") @ np.ones(model.n_params)
     assert not jax.config.jax_enable_x64
+
+
+SHARDED = """
+import jax, numpy as np, noisescale as ns
+from noisescale.evidence.curvature import Model
+from noisescale.evidence.products import curvature_operator, spread
+from noisescale.likelihood import LIKELIHOODS
+assert jax.local_device_count() == 2
+network = ns.DenseNetwork((6, 5, 3))
+rng = np.random.default_rng(0)
+x = rng.normal(size=(40, 6))
+assert len(spread(x).sharding.device_set) == 2
+model = Model.at(network, network.init(0), x, rng.integers(3, size=40), LIKELIHOODS["categorical"])
+operator = curvature_operator(model, precision="float64")
+print(repr((operator @ np.arange(model.n_params) / 10).tolist()))
+"""
+
+
+def test_several_devices_give_the_same_products():
+    flags = "--xla_force_host_platform_device_count=2"
+    told = subprocess.run(
+        [sys.executable, "-c", SHARDED], capture_output=True, text=True, check=True,
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    network = ns.DenseNetwork((6, 5, 3))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 6))
+    one = Model.at(
+        network, network.init(0), x, rng.integers(3, size=40), LIKELIHOODS["categorical"]
+    )
+    alone = curvature_operator(one, precision="float64") @ np.arange(one.n_params) / 10
+    np.testing.assert_allclose(ast.literal_eval(told.stdout), alone, rtol=1e-12, atol=1e-12)

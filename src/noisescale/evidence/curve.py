@@ -21,11 +21,12 @@ from noisescale.evidence.compute import Accuracy, lanczos_quadrature, restricted
 from noisescale.evidence.logdet import Array
 from noisescale.evidence.problem import Problem
 
-BOUNDS = (1e-8, 1e8)
+BOUNDS = (1e-4, 1e6)
 _PER_DECADE = 4
 _SWEEPS = 60  # of the fixed point for layers
 _SMALLEST = 1e-6  # precision down to which the dual kernel keeps every row that matters
 _EVALUATIONS = 10  # to find the maximum between two of a grid
+_ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _SETTLED = 1e-3  # in the logarithm of a precision
 
 
@@ -226,7 +227,7 @@ def _dual_gammas(problem: Problem) -> Gammas:
     """With a kernel for each layer: gamma = tr (I + K)^-1 K_layer."""
     p = len(problem.w)
     kernels: dict[str, Array] = {}
-    whole = problem.kernel(np.full(p, _SMALLEST), np.zeros(p))
+    whole = problem.kernel(np.full(p, BOUNDS[0]), np.zeros(p), negligible=_ROUGHLY)
     if whole is None:
         raise InputError("the nll is not convex in the outputs: use method='dense'.")
     for name, index in problem.layers.items():

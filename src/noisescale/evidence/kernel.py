@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 BLOCK_BYTES = 1 << 28  # of rows or of their derivatives held at once
-NEGLIGIBLE = 1e-10  # nats that leaving rows out may change the log-determinant by, in all
+NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,13 @@ class Builder(Protocol):
         ...
 
 
-def build_kernel(source: Source, builder: Builder, L: Array, gradient: Array) -> Kernel | None:
-    """K for this prior; None if the nll is not convex in the outputs."""
+def build_kernel(
+    source: Source, builder: Builder, L: Array, gradient: Array, negligible: float = NEGLIGIBLE
+) -> Kernel | None:
+    """K for this prior; None if the nll is not convex in the outputs.
+
+    Rows are left out that together change the log-determinant by less than ``negligible`` nats.
+    """
     every = output_rows(source)
     if every is None:
         return None
@@ -93,7 +98,7 @@ def build_kernel(source: Source, builder: Builder, L: Array, gradient: Array) ->
     order = np.argsort(diagonal)
     # |I + K| exceeds that of a part of it by at most the product of the other 1 + K_rr.
     kept = np.ones(len(every), bool)
-    kept[order[np.cumsum(diagonal[order]) <= NEGLIGIBLE]] = False
+    kept[order[np.cumsum(diagonal[order]) <= negligible]] = False
     rows = every[kept]
     along = row_products(source, (gradient / L)[None], rows)[0]
     return Kernel(builder.matrix(rows), rows, along)

@@ -146,7 +146,7 @@ def evidence_curve(
 ) -> EvidenceCurve:
     """The evidence at fixed ``params`` against a single prior precision, and its maximum.
 
-    ``prior_precisions`` defaults to four a decade from 1e-8 to 1e8; the rest is as in
+    ``prior_precisions`` defaults to four a decade from 1e-4 to 1e6; the rest is as in
     :func:`log_evidence`.
     """
     accuracy = check_accuracy(None, max_probes, seed, None)

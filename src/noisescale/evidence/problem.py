@@ -9,7 +9,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from noisescale.evidence.curvature import Model, dense_ggn, dense_hessian, ggn_root
 from noisescale.evidence.jax_rows import JaxSource, builder
-from noisescale.evidence.kernel import Kernel, Rows, build_kernel
+from noisescale.evidence.kernel import NEGLIGIBLE, Kernel, Rows, build_kernel
 from noisescale.evidence.logdet import Array, Occam
 from noisescale.evidence.preflight import Facts
 from noisescale.evidence.priors import layers_of
@@ -53,7 +53,7 @@ class Problem(Protocol):
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
         ...
 
-    def kernel(self, L: Array, gradient: Array) -> Kernel | None:
+    def kernel(self, L: Array, gradient: Array, negligible: float = NEGLIGIBLE) -> Kernel | None:
         """The dual kernel; None if the nll is not convex in the outputs."""
         ...
 
@@ -106,9 +106,9 @@ class JaxProblem:
             return dense_ggn(self.model)
         return dense_hessian(self.model), False
 
-    def kernel(self, L: Array, gradient: Array) -> Kernel | None:
+    def kernel(self, L: Array, gradient: Array, negligible: float = NEGLIGIBLE) -> Kernel | None:
         """The dual kernel."""
-        return build_kernel(JaxSource(self.model), builder(self.model, L), L, gradient)
+        return build_kernel(JaxSource(self.model), builder(self.model, L), L, gradient, negligible)
 
     def kernel_of_rows(self, L: Array, rows: Rows) -> Array:
         """The dual kernel between these rows."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
@@ -63,7 +64,8 @@ def streamed(model: Model, product: BlockProduct, precision: Precision) -> Linea
         total = np.zeros(directions.shape)
         for rows in blocks(len(directions)):
             with jax.enable_x64(True):  # in which float32 stays what it is
-                part = product(model.architecture, w, *model.block(rows, precision), directions)
+                x, y = map(spread, model.block(rows, precision))
+                part = product(model.architecture, w, x, y, directions)
             total += np.asarray(part)
         return total.T
 
@@ -77,11 +79,21 @@ def streamed(model: Model, product: BlockProduct, precision: Precision) -> Linea
     )
 
 
+def spread(array: NDArray[Any]) -> Any:
+    """Examples over the local devices, if there are several and they divide evenly."""
+    devices = jax.local_devices()
+    if len(devices) == 1 or len(array) % len(devices):
+        return array
+    mesh = jax.sharding.Mesh(np.array(devices), ("examples",))
+    return jax.device_put(array, NamedSharding(mesh, PartitionSpec("examples")))  # type: ignore[no-untyped-call]
+
+
 def row_blocks(model: Model, n_directions: int, precision: Precision) -> Iterator[slice]:
     """Rows whose activations, for so many directions at once, fit into a block of memory."""
     width = np.dtype(precision).itemsize
     bytes_a_row = _PASSES * n_directions * width * activations(model)
-    rows = int(np.clip(_BLOCK_BYTES // bytes_a_row, 1, len(model.x)))
+    devices = jax.local_device_count()  # each takes an equal part
+    rows = int(np.clip(devices * (_BLOCK_BYTES // bytes_a_row), devices, len(model.x)))
     return (slice(start, start + rows) for start in range(0, len(model.x), rows))
 
 

@@ -15,6 +15,7 @@ from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.curvature import softmax_root, symmetric_root
 from noisescale.evidence.kernel import (
+    NEGLIGIBLE,
     Array,
     GenericRows,
     Kernel,
@@ -147,9 +148,9 @@ class TorchProblem:
         H = self.operator(curvature, "float64") @ np.eye(len(self.w))
         return (H + H.T) / 2, False
 
-    def kernel(self, L: Array, gradient: Array) -> Kernel | None:
+    def kernel(self, L: Array, gradient: Array, negligible: float = NEGLIGIBLE) -> Kernel | None:
         """The dual kernel."""
-        return build_kernel(self, GenericRows(self, L), L, gradient)
+        return build_kernel(self, GenericRows(self, L), L, gradient, negligible)
 
     def kernel_of_rows(self, L: Array, rows: Rows) -> Array:
         """The dual kernel between these rows."""

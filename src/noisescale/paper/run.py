@@ -25,6 +25,7 @@ from noisescale.paper import (
     figure7,
     figure8,
     figure9,
+    figure10,
     gradient_noise,
     units,
 )
@@ -48,6 +49,7 @@ SECTIONS: dict[str, Section] = {
         figure7,
         figure8,
         figure9,
+        figure10,
         appendix_a,
         gradient_noise,
         appendix_d,
@@ -96,7 +98,7 @@ def run_paper(
             return started
 
         progress.line("loading MNIST")
-        context = Context(load_mnist(), scale, n_seeds, store, engine, progress)
+        context = Context(load_mnist(), scale, n_seeds, store, engine, progress, folder=out)
         outcomes = []
         for section in sections:
             progress.line(section.title)

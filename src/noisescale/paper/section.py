@@ -1,7 +1,10 @@
 """What a section of the report is given, and what it gives back."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from noisescale.data import Dataset
@@ -26,6 +29,7 @@ class Context:
     store: RunStore
     engine: Callable[[], Engine]  # started by the first section that lacks a run
     progress: Progress = field(default_factory=Progress)
+    folder: Path | None = None  # where measurements are kept, if anywhere
     _known: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -46,6 +50,25 @@ class Context:
             reason = failed["error"].iloc[0].strip().splitlines()[-1]
             raise RuntimeError(f"{len(failed)} of {len(frame)} runs failed, the first: {reason}")
         return Runs(frame, self.store.curves(keys))
+
+    def kept(self, settings: dict[str, Any], measure: Callable[[], T]) -> T:
+        """``measure()``, plain numbers, from the report's folder if they were measured before.
+
+        ``settings`` must name everything that the numbers depend on.
+        """
+        if self.folder is None:
+            return measure()
+        text = json.dumps(settings | {"data": self.data.fingerprint}, sort_keys=True)
+        path = self.folder / "measured" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+        if path.exists():
+            return cast(T, json.loads(path.read_text(encoding="utf-8"))["measured"])
+        found = measure()
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        document = {"settings": json.loads(text), "measured": found}
+        unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+        return found
 
     def once(self, name: str, measure: Callable[[], T]) -> T:
         """``measure()``, computed by the first of the sections that share it."""

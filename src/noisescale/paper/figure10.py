@@ -1,0 +1,268 @@
+"""Figure 10, which the paper does not have: the evidence of deep networks, and what it says."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from noisescale.evidence.laplace import jax_problem, log_evidence
+from noisescale.evidence.products import curvature_operator
+from noisescale.evidence.result import NotAMinimumWarning
+from noisescale.noise.spectrum import leading
+from noisescale.paper.batches import PRIOR_PRECISION
+from noisescale.paper.claims import Judgement, conclude, judge
+from noisescale.paper.minima import LABELS, PRIORS, SIZES, Minimum, find_minimum, trained
+from noisescale.paper.runs import Array, Estimate, estimate, short
+from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.seeds import random_stream
+
+_BOOTSTRAPS = 10_000
+_SCALE = 10.0  # by which C36 scales a layer
+
+
+def measure(context: Context) -> Outcome:
+    """Find minima by batch size, with random labels and with L2; judge C32, C36 and C37."""
+    size = SIZES[context.scale]
+    small, large = size.batch_sizes[len(size.batch_sizes) // 3], size.batch_sizes[-1]
+    seeds = range(context.seeds)
+    by_batch = [[find_minimum(context, seed=seed, batch_size=B) for B in size.batch_sizes]
+                for seed in seeds]  # fmt: skip
+    rows = [_trainable(row) for row in by_batch]
+    random = {B: [find_minimum(context, seed=seed, batch_size=B, labels="random")
+                  for seed in seeds] for B in (small, large)}  # fmt: skip
+    l2 = {B: [find_minimum(context, seed=seed, batch_size=B, l2=PRIOR_PRECISION)
+              for seed in seeds] for B in (small, large)}  # fmt: skip
+    true = {B: [row[size.batch_sizes.index(B)] for row in by_batch] for B in (small, large)}
+    return Outcome(
+        statement=(
+            "Section 4 argues that the noise of small batches drives SGD to minima of larger "
+            "evidence, which generalise; the paper could not compute the evidence of its network "
+            "and argued by analogy. Here it is computed, exactly in the Gauss-Newton sense, for "
+            "each minimum that SGD finds: from the training data alone, with the prior precision "
+            "that makes the found point most credible, and with other priors beside it."
+        ),
+        pictures=(_draw(rows), _draw_labels(true, random)),
+        measurements=tuple(_measurements(rows, true, random, l2)),
+        judgements=(
+            _judge_analogy(context, rows),
+            _judge_rescaling(context),
+            _judge_curvature(context, true, random, small, large),
+        ),
+        remarks=(
+            "The networks were trained without a prior (unless L2 is named), so no prior makes "
+            "them exact minima: the cost under it could still fall by the amount given, and the "
+            "evidence is that of the found point's neighbourhood.",
+            "Gauss-Newton in place of the Hessian: at these minima the fit is so good that the two "
+            "nearly agree, and the Gauss-Newton matrix has no negative eigenvalues to leave out.",
+        ),
+    )
+
+
+def _trainable(row: Sequence[Minimum | None]) -> list[Minimum]:
+    """Minima whose training succeeded: more than half as accurate as the best."""
+    found = [m for m in row if m is not None]
+    best = max(m.test_accuracy for m in found)
+    return [m for m in found if m.test_accuracy > 0.5 * best]
+
+
+def _correlations(rows: list[list[Minimum]], prior: str) -> Array:
+    """Spearman's correlation of E and test accuracy in each seed."""
+    found = []
+    for row in rows:
+        E = [m.E[prior] for m in row if prior in m.E]
+        if len(E) < 3:
+            return np.array([])
+        accuracy = [m.test_accuracy for m in row]
+        found.append(float(stats.spearmanr(E, accuracy).statistic))
+    return np.array(found)
+
+
+def _interval(values: Array) -> tuple[float, float]:
+    """95 % bootstrap interval of the mean over seeds."""
+    rng = random_stream(0, "figure 10 bootstrap")
+    means = values[rng.integers(0, len(values), (_BOOTSTRAPS, len(values)))].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _judge_analogy(context: Context, rows: list[list[Minimum]]) -> Judgement:
+    measured, uncertainty = {}, {}
+    holds: bool | None = None
+    for prior in PRIORS:
+        values = _correlations(rows, prior)
+        if not len(values):
+            continue
+        low, high = _interval(values)
+        measured[f"Spearman(E, test accuracy), prior {prior}"] = short(values.mean())
+        uncertainty[f"95 % interval, prior {prior}"] = [short(low), short(high)]
+        if prior == PRIORS[0]:
+            holds = True if high < 0 else False if low > 0 else None
+    enough = context.decidable and min(len(row) for row in rows) >= 5
+    return conclude("C32", [holds], decidable=enough, measured=measured, uncertainty=uncertainty)
+
+
+def _judge_curvature(
+    context: Context,
+    true: dict[int, list[Minimum | None]],
+    random: dict[int, list[Minimum | None]],
+    small: int,
+    large: int,
+) -> Judgement:
+    labels = _difference(random[large], true[large])
+    batches = _difference(true[large], true[small])
+    return conclude(
+        "C37",
+        [labels.above(0, by=2), batches.above(0, by=2)],
+        decidable=context.decidable,
+        measured={f"random minus true labels, B = {large}": short(labels.mean),
+                  f"B = {large} minus B = {small}, true labels": short(batches.mean)},
+        uncertainty={"standard errors": [short(labels.error), short(batches.error)]},
+    )  # fmt: skip
+
+
+def _difference(a: list[Minimum | None], b: list[Minimum | None]) -> Estimate:
+    """Of the largest Hessian eigenvalues, paired by seed."""
+    pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+    return estimate(np.array([x.top_curvature - y.top_curvature for x, y in pairs]))
+
+
+def _judge_rescaling(context: Context) -> Judgement:
+    """C36: ReLU layers scaled by a and 1/a, the prior with them or not."""
+    size = SIZES["smoke" if context.scale == "smoke" else "quick"]
+    network, params, pair, _ = trained(context, size, 0, size.batch_sizes[1], "true", 0.0)
+    first, second = params
+    a = _SCALE
+    scaled = ({"w": first["w"] * a, "b": first["b"] * a}, {"w": second["w"] / a, "b": second["b"]})
+    prior = PRIOR_PRECISION
+    moved = ({"w": prior / a**2, "b": prior / a**2}, {"w": prior * a**2, "b": prior})
+    cases = {"before": (params, prior), "prior rescaled": (scaled, moved), "prior kept": (scaled,
+             prior)}  # fmt: skip
+    with warnings.catch_warnings():  # nothing here claims to be a minimum
+        warnings.simplefilter("ignore", NotAMinimumWarning)
+        E = {name: log_evidence(network, w, pair, prior_precision=L, method="dual").E or 0.0
+             for name, (w, L) in cases.items()}  # fmt: skip
+    tops = []
+    for w in (params, scaled):
+        model = jax_problem(network, w, pair, "categorical").model
+        operator = curvature_operator(model, "hessian", precision="float64")
+        tops.append(float(leading(operator, 1)[0][0]))
+    outputs = [np.asarray(network(w, pair[0])) for w in (params, scaled)]
+    change = {name: abs(E[name] / E["before"] - 1) for name in ("prior rescaled", "prior kept")}
+    return judge(
+        "C36",
+        [
+            bool(np.abs(outputs[1] - outputs[0]).max() < 1e-4 * np.abs(outputs[0]).max()
+                 and tops[1] > 2 * tops[0] and change["prior rescaled"] < 1e-6
+                 and change["prior kept"] > 1e-6)
+        ],
+        decidable=True,
+        measured={"top eigenvalue grows by": short(tops[1] / tops[0]),
+                  "relative change of E, prior rescaled": short(change["prior rescaled"]),
+                  "relative change of E, prior kept": short(change["prior kept"])},
+    )  # fmt: skip
+
+
+def _measurements(
+    rows: list[list[Minimum]],
+    true: dict[int, list[Minimum | None]],
+    random: dict[int, list[Minimum | None]],
+    l2: dict[int, list[Minimum | None]],
+) -> list[Measurement]:
+    told = []
+    for B in sorted({m.batch_size for row in rows for m in row}):
+        found = [m for row in rows for m in row if m.batch_size == B]
+        told.append(Measurement(f"B = {B}, true labels", _describe(found), _how(found)))
+    for name, group in (("random labels", random), (f"L2 {PRIOR_PRECISION:g}", l2)):
+        for B, members in group.items():
+            found = [m for m in members if m is not None]
+            if found:
+                told.append(Measurement(f"B = {B}, {name}", _describe(found), _how(found)))
+    return told
+
+
+def _describe(found: list[Minimum]) -> str:
+    E = estimate(np.array([m.E["largest evidence"] for m in found]))
+    accuracy = estimate(np.array([m.test_accuracy for m in found]))
+    entropy = estimate(np.array([m.test_cross_entropy for m in found]))
+    return f"E = {E}, test accuracy {accuracy}, test cross-entropy {entropy}"
+
+
+def _how(found: list[Minimum]) -> str:
+    gap = np.mean([m.gap for m in found])
+    prior = np.exp(np.mean(np.log([m.prior_precision for m in found])))
+    top = np.mean([m.top_curvature for m in found])
+    return (
+        f"{len(found)} seeds, prior precision {prior:.2g}, cost could fall by {gap:.2g} nats under "
+        f"it, train accuracy {np.mean([m.train_accuracy for m in found]):.3f}, largest Hessian "
+        f"eigenvalue {top:.3g}"
+    )
+
+
+def _draw(rows: list[list[Minimum]]) -> Picture:
+    with house_style():
+        figure = Figure(figsize=(11, 3.6), layout="constrained")
+        panels = figure.subplots(1, 3)
+        metrics = (("test_accuracy", "test accuracy"), ("test_cross_entropy", "test cross-entropy"))
+        for axes, (name, label) in zip(panels[1:], metrics, strict=True):
+            _draw_rows(axes, rows, attrgetter(name))
+            axes.set(ylabel=label)
+        _draw_rows(panels[0], rows, lambda m: m.E["largest evidence"])
+        panels[0].set(ylabel="E, lower favours the network")
+        panels[0].legend(fontsize=8)
+        svg = to_svg(figure)
+    return Picture(
+        name="figure10",
+        svg=svg,
+        caption="The evidence of the minimum that SGD finds, from the training data alone, beside "
+        "its test accuracy and cross-entropy; one line a seed.",
+        alt="Three charts against the batch size: E, test accuracy and test cross-entropy. "
+        + "; ".join(f"B = {m.batch_size}: E = {m.E['largest evidence']:.0f}, accuracy "
+                    f"{m.test_accuracy:.3f}" for m in rows[0]),
+    )  # fmt: skip
+
+
+def _draw_rows(axes: Axes, rows: list[list[Minimum]], value: Callable[[Minimum], float]) -> None:
+    for seed, row in enumerate(rows):
+        colour = COLOURS[seed % len(COLOURS)]
+        axes.plot([m.batch_size for m in row], [value(m) for m in row], "o-", color=colour,
+                  markersize=4, label=f"seed {seed}")  # fmt: skip
+    axes.set(xscale="log", xlabel="batch size B")
+    plain_log(axes.xaxis)
+
+
+def _draw_labels(
+    true: dict[int, list[Minimum | None]], random: dict[int, list[Minimum | None]]
+) -> Picture:
+    groups = [
+        (f"{labels} labels, B = {B}", [m for m in group[B] if m is not None])
+        for B in true
+        for labels, group in zip(LABELS, (true, random), strict=True)
+    ]
+    with house_style():
+        figure = Figure(figsize=(6.5, 3.2), layout="constrained")
+        axes = figure.add_subplot()
+        for k, (_, found) in enumerate(groups):
+            axes.plot([m.E["largest evidence"] for m in found], [k] * len(found), "o",
+                      color=COLOURS[k % 2])  # fmt: skip
+        axes.axvline(0, color="grey", linewidth=0.8)
+        axes.set_yticks(range(len(groups)), [name for name, _ in groups])
+        axes.invert_yaxis()
+        axes.set(xlabel="E: below 0 the network is believed, above it guessing is")
+        svg = to_svg(figure)
+    told = "; ".join(f"{name}: E = {np.mean([m.E['largest evidence'] for m in found]):.0f}"
+                     for name, found in groups if found)  # fmt: skip
+    return Picture(
+        name="figure10-labels",
+        svg=svg,
+        caption="The deep version of figure 2: the same images with true and with random labels, "
+        "which the network memorises.",
+        alt=f"E by labels and batch size: {told}.",
+    )
+
+
+SECTION = Section(id="10", title="Figure 10: the evidence of deep networks", measure=measure)
