@@ -26,9 +26,9 @@ def measure(context: Context) -> Outcome:
             "SGD's noise is far from isotropic: where readings disagree and are precise it is "
             "loud, so SGD leaves the sharp minimum at a noise scale at which it never leaves the "
             "broad one.",
-            "What the paper argues for a single sample holds of the average over samples, if at "
-            "all: in a model with more parameters than examples a sample carries the whole "
-            "width of the prior in the directions that the data leave free.",
+            "In a model with more parameters than examples a single sample carries the whole width "
+            "of the prior in the directions that the data leave free; averaging over samples takes "
+            "most of that out again.",
         ),
     )
 
