@@ -228,7 +228,7 @@ def assemble(
     prior_precision: float | None,
     preflight: Preflight | None = None,
     details: dict[str, Any] | None = None,
-    stacklevel: int = 4,
+    stacklevel: int = 6,  # the user's line, seen from here
 ) -> Evidence:
     """The result from its parts, with a warning away from minima."""
     occam = term.occam
