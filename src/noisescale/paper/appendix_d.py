@@ -113,6 +113,10 @@ def measure(context: Context) -> Outcome:
                         f"{max(off.values()):.2g} of {len(off)} settings",
                         f"quadratic, {_QUADRATIC_STEPS[context.scale]:,} updates of "
                         f"{_COORDINATES} coordinates"),
+            Measurement("curvature over one fluctuation, over the Hessian's",
+                        str(estimate(np.array([_stiffening(place) for place in places]))),
+                        "the network, differences of gradients, mean of the directions: 1 for a "
+                        "quadratic, more where the minimum lies on kinks of its ReLUs"),
             *(Measurement(f"noise scale shown by the quadratic, {s}",
                           f"{seen}; closed form {float(s.shown_noise_scale(_CURVATURE)):.4g}",
                           f"{s.kind}, g = {s.noise_scale:.4g}") for s, seen in quadratic.items()),
@@ -139,6 +143,9 @@ def measure(context: Context) -> Outcome:
         remarks=(
             "At fixed g the variance itself falls as 1/N, because the summed cost grows steeper "
             "with N: it is the summed cost's fluctuation that g sets.",
+            "A ReLU network's Hessian knows nothing of its kinks, on which L2 puts the minimum: "
+            "there the cost is steeper than the Hessian says, the fluctuations are smaller than a "
+            "quadratic's, and settings of equal g need not agree exactly.",
             "Directions of small curvature relax too slowly to be stationary here; only the "
             "leading ones are compared.",
         ),
@@ -179,6 +186,22 @@ def _place(context: Context, seed: int) -> _Place:
     S = covariance_operator(model, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)]))
     noise = np.array([v @ (S @ v) for v in directions.T])
     return _Place(params, data, (curvatures + _PRIOR_PRECISION) / N_TRAIN, directions, noise)
+
+
+def _stiffening(place: _Place) -> float:
+    """How far from quadratic the minimum is on the scale of its fluctuations at g."""
+    nll = LIKELIHOODS["categorical"]
+    model = Model.at(paper_network(), place.params, *place.data, nll)
+    x, y = model.block(slice(None))
+    sizes = np.sqrt(_NETWORK_G * place.noise / (2 * N_TRAIN * place.curvatures))
+    ratios = []
+    with jax.enable_x64(True):
+        gradient = jax.jit(jax.grad(model.architecture.nll_sum))
+        for v, size, curvature in zip(place.directions.T, sizes, place.curvatures, strict=True):
+            ahead, behind = (np.asarray(gradient(model.w + d * v, x, y)) for d in (size, -size))
+            slope = v @ (ahead - behind) / (2 * size * N_TRAIN) + _PRIOR_PRECISION / N_TRAIN
+            ratios.append(slope / curvature)
+    return float(np.mean(ratios))
 
 
 def _network(context: Context, setting: Setting, place: _Place, seed: int) -> Array:
