@@ -17,7 +17,7 @@ paper: $(VENV)/.ready
 	$(BIN)/noisescale paper --scale $(SCALE) --out $(OUT)
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

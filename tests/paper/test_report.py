@@ -47,11 +47,11 @@ def test_what_is_written(report):
     drawn = {"units", "figure1", "figure1-whitened", "figure2", "figure2-whitened", "figure3",
              "figure4", "figure5", "footnote-batch-size", "footnote-training-set", "figure6",
              "figure7", "figure8", "figure8-undivided", "figure9", "figure9-approach",
-             "appendixC"}  # fmt: skip
+             "figure10", "figure10-labels", "appendixA", "appendixC", "appendixD"}  # fmt: skip
     assert {path.stem for path in (out / "figures").iterdir()} == drawn
     assert (out / "figures" / "units.svg").read_text().lstrip().startswith("<?xml")
     assert {path.name for path in out.iterdir()} == {
-        "claims.json", "figures", "index.html", "runs.sqlite"
+        "claims.json", "figures", "index.html", "measured", "runs.sqlite"
     }  # fmt: skip
     assert told.lines[0] == "loading MNIST"
     assert {section.title for section in SECTIONS.values()} <= set(told.lines)
@@ -84,7 +84,7 @@ def test_the_page_needs_nothing_else(report):
 def test_every_picture_says_what_it_shows(report):
     page = report[0].index.read_text()
     alts = re.findall(r'<img [^>]*alt="([^"]+)"', page)
-    assert len(alts) == page.count("<img ") == 17
+    assert len(alts) == page.count("<img ") == 21
     assert "test accuracy" in alts[0]
 
 
@@ -108,7 +108,7 @@ def test_bad_requests_fail_before_any_work(tmp_path):
             run_paper(tmp_path / "out", **({"scale": "smoke"} | changes))
 
     refuse("there is no section 'Z'", only=["Z"])
-    refuse("section 10 cannot be measured by noisescale", only=["10"])
+    refuse("section E cannot be measured by noisescale", only=["E"])
     refuse("seeds must be at least 1, got 0", seeds=0)
     refuse("scale must be one of smoke, quick, full, got 'huge'", scale="huge")
     assert not (tmp_path / "out").exists()
