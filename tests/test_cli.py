@@ -25,8 +25,9 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("paper",), ("sweep",), ("runs",), ("recipe",), ("data",), ("data", "fetch")]
-)
+    "command", [(), ("paper",), ("sweep",), ("runs",), ("recipe",), ("evidence",), ("data",),
+                ("data", "fetch")]
+)  # fmt: skip
 def test_help_reads_well(command):
     done = noisescale_cli(*command, "--help")
     assert done.returncode == 0
@@ -165,6 +166,67 @@ def test_recipes_side_by_side():
 )
 def test_bad_recipes(options, message):
     done = noisescale_cli(*TUNED, *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+MODEL = """
+import numpy as np
+import noisescale as ns
+
+def trained():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5))
+    y = (x[:, 0] > 0).astype(int)
+    model = ns.softmax_regression(5, 2)
+    fitted = ns.train(model, model.init(0), (x, y), learning_rate=0.5, batch_size=60, steps=2000,
+                      prior_precision=1.0, evaluate_at="final")
+    return model, fitted.params, (x, y)
+
+def wrong():
+    return 3
+"""
+
+
+@pytest.fixture
+def model_file(tmp_path, monkeypatch):
+    (tmp_path / "my_model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_evidence_of_a_users_model(model_file):
+    done = noisescale_cli("evidence", "my_model:trained", "--prior-precision", "1", "--plot",
+                          "spectrum.png")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "log evidence" in done.stdout
+    assert "Spectrum of the Gauss-Newton matrix, 12 eigenvalues" in done.stdout
+    assert (model_file / "spectrum.png").stat().st_size > 1_000
+
+
+def test_evidence_as_json_and_explained(model_file):
+    done = noisescale_cli("evidence", "my_model:trained", "--json")
+    told = json.loads(done.stdout)
+    assert told["evidence"]["E"] < 0
+    assert "maximises the evidence" in " ".join(told["evidence"]["notes"])
+    assert len(told["spectrum"]["top"]) == 10
+    explained = noisescale_cli("evidence", "my_model:trained", "--explain")
+    assert "lanczos: " in explained.stdout
+    assert "log evidence" not in explained.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("my_model:wrong",), "must return (apply_fn, params, (x, y)) or (torch.nn.Module"),
+        (("my_model:absent",), "cannot be imported"),
+        (("my_model:trained", "--prior-precision", "x"), "must be a number, auto or per_layer"),
+        (("my_model:trained", "--prior-precision", "0"), "above 0 for every parameter"),
+    ],
+)
+def test_evidence_refuses_with_one_line(model_file, arguments, message):
+    done = noisescale_cli("evidence", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
