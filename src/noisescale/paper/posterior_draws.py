@@ -113,11 +113,12 @@ def _fraction(draws: list[Draws]) -> tuple[float, float, float]:
 
 
 def _network(context: Context, seed: int) -> Draws:
-    data = context.data.subset(n_train=N_TRAIN, seed=seed)
+    n_train = 100 if context.scale == "smoke" else N_TRAIN
+    data = context.data.subset(n_train=n_train, seed=seed)
     network = paper_network()
     minimum = train(
         network, network.init(seed), (data.x_train, data.y_train), learning_rate=0.1, momentum=0.9,
-        batch_size=N_TRAIN, steps=_DESCENT[context.scale], prior_precision=_NETWORK_PRECISION,
+        batch_size=n_train, steps=_DESCENT[context.scale], prior_precision=_NETWORK_PRECISION,
         seed=seed, evaluate_at="final",
     ).params  # fmt: skip
     samples = langevin(

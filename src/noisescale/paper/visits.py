@@ -47,7 +47,8 @@ def measure_visits(context: Context) -> Visits:
     pair = _run(_halved(_STEP), _starts(landscape, n), time / _STEP, seed=0)
     fine, coarse = (_shares(landscape, pair[name]) for name in ("fine", "coarse"))
     by_temperature = {}
-    for k, T in enumerate(_TEMPERATURES):
+    every = 3 if context.scale == "smoke" else 1
+    for k, T in enumerate(_TEMPERATURES[::every]):
         kernel = overdamped(gradient, step_size=_STEP, temperature=T)
         draws = _run(kernel, _starts(landscape, n // 3)["fine"], time / _STEP, seed=1 + k)
         by_temperature[T] = [estimate(share) for share in _shares(landscape, draws).T]
@@ -56,9 +57,12 @@ def measure_visits(context: Context) -> Visits:
         at_one=[estimate(share) for share in fine.T],
         moved=np.abs(fine.mean(axis=0) - coarse.mean(axis=0)),
         by_temperature=by_temperature,
-        left={_noise_scale(rate): _leave(context, landscape, rate) for rate in _LEARNING_RATES},
+        left={
+            _noise_scale(rate): _leave(context, landscape, rate)
+            for rate in _LEARNING_RATES[::every]
+        },
         positions=pair["fine"].reshape(-1, 2),
-    )
+    )  # fmt: skip
 
 
 def measurements(visits: Visits) -> tuple[Measurement, ...]:
