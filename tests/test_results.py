@@ -24,9 +24,19 @@ def test_the_rule_for_momentum():
     assert rule.slope.value == pytest.approx(1.05, abs=0.02)
 
 
+def test_the_rule_for_the_learning_rate():
+    runs = pd.read_csv(RESULTS / "figure5.csv")
+    main = runs.learning_rate.isin([0.1, 0.3, 1, 1.8, 3, 5.6, 10, 18])
+    main &= (runs.n_train == 1_000) & (runs.momentum == 0.9)
+    rule = ns.fit_scaling_rule(runs[main], "learning_rate")
+    assert rule.n_resolved == 6
+    assert 1 in rule.slope
+    assert rule.slope.value == pytest.approx(1.04, abs=0.02)
+
+
 def test_tables_are_small_and_name_every_run():
     tables = sorted(RESULTS.glob("*.csv"))
-    assert len(tables) >= 4
+    assert len(tables) >= 5
     assert sum(path.stat().st_size for path in tables) < 2_000_000
     for path in tables:
         keys = pd.read_csv(path)["key"]
