@@ -58,6 +58,7 @@ _NETWORK = (
     *(with_noise_scale(2 * _NETWORK_G, B, N_TRAIN, m, DOUBLED)
       for B, m in ((200, 0.5), (300, 0.9))),
 )  # fmt: skip
+_EVERY = {"smoke": 6, "quick": 2, "full": 1}  # of the network's settings
 _DIRECTIONS = 10
 _DESCENT = {"smoke": 20, "quick": 1_000, "full": 3_000}
 _RELAXATIONS = {"smoke": 0.01, "quick": 6, "full": 60}  # of the slowest of the directions
@@ -85,7 +86,7 @@ def measure(context: Context) -> Outcome:
     places = [_place(context, seed) for seed in range(context.seeds)]
     top = float(np.mean([place.curvatures[0] for place in places]))
     network = {}
-    for setting in _NETWORK[:: 6 if context.scale == "smoke" else 1]:
+    for setting in _NETWORK[:: _EVERY[context.scale]]:
         context.progress.line(f"appendix D: {setting}, the network")
         found = [_network(context, setting, place, k) for k, place in enumerate(places)]
         network[setting] = estimate(np.concatenate(found))

@@ -40,7 +40,7 @@ class Size:
 
 SIZES = {
     "smoke": Size(60, 100, (10, 60), (784, 20, 10), True),
-    "quick": Size(300, 2_000, (10, 30, 300), (784, 800, 10), False),
+    "quick": Size(200, 1_000, (10, 30, 200), (784, 800, 10), False),
     "full": Size(1_000, 10_000, (14, 20, 30, 60, 150, 400, 1_000), paper_network().widths, True),
 }
 LABELS = ("true", "random")
