@@ -132,9 +132,10 @@ def _jacobians(
 
 
 @partial(jax.jit, static_argnums=0)
-def _hessian_products(
+def hessian_products(
     architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, directions: jax.Array
 ) -> jax.Array:
+    """The Hessian's product with each of the directions (k, p)."""
     gradient = jax.grad(architecture.nll_sum)
     columns = jax.vmap(lambda v: jax.jvp(lambda w: gradient(w, x, y), (w,), (v,))[1])(directions)
     return jnp.asarray(columns)
@@ -168,7 +169,7 @@ def dense_hessian(model: Model) -> Array:
         for start in range(0, p, columns):
             stop = min(p, start + columns)
             directions = np.eye(stop - start, p, start)
-            H[start:stop] = _hessian_products(model.architecture, model.w, x, y, directions)
+            H[start:stop] = hessian_products(model.architecture, model.w, x, y, directions)
     return np.asarray((H + H.T) / 2)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import Architecture, Model
+from noisescale.evidence.curvature import Architecture, Model, hessian_products
 
 Precision = Literal["float32", "float64"]
 # (architecture, w, x, y, V) -> products (k, p) of one block's sum with each row of V (k, p).
@@ -31,7 +31,7 @@ def curvature_operator(
     model: Model, curvature: str = "ggn", *, precision: Precision = "float32"
 ) -> LinearOperator:
     """The Gauss-Newton matrix or the Hessian of the summed nll, (p, p), without the prior."""
-    return streamed(model, _ggn_product if curvature == "ggn" else _hessian_product, precision)
+    return streamed(model, _ggn_product if curvature == "ggn" else hessian_products, precision)
 
 
 def nll_and_gradient(model: Model) -> tuple[float, NDArray[np.float64]]:
@@ -137,12 +137,3 @@ def _ggn_product(
         return jnp.asarray(product)
 
     return jax.vmap(one)(V)
-
-
-@partial(jax.jit, static_argnums=0)
-def _hessian_product(
-    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
-) -> jax.Array:
-    gradient = jax.grad(architecture.nll_sum)
-    columns = jax.vmap(lambda v: jax.jvp(lambda w: gradient(w, x, y), (w,), (v,))[1])(V)
-    return jnp.asarray(columns)
