@@ -28,6 +28,7 @@ _SMALLEST = 1e-6  # precision down to which the dual kernel keeps every row that
 _EVALUATIONS = 10  # to find the maximum between two of a grid
 _ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _SETTLED = 1e-3  # in the logarithm of a precision
+_FARTHEST = 3.0  # step of such a logarithm: extrapolation must not leave the region it rests on
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,15 +195,32 @@ def layer_precisions_of_largest_evidence(
             "precision: give precisions by hand."
         )
     determined = (_dense_gammas if method == "dense" else _dual_gammas)(problem)
-    logs = dict.fromkeys(squares, 0.0)
-    for _ in range(_SWEEPS):
-        gammas = determined({name: math.exp(value) for name, value in logs.items()})
-        after = {name: math.log(max(gammas[name], 1e-12) / squares[name]) for name in logs}
-        change = max(abs(after[name] - logs[name]) for name in logs)
-        logs = after
-        if change < _SETTLED:
-            break
-    return {name: math.exp(value) for name, value in logs.items()}
+
+    def steps(logs: Array) -> Array:
+        gammas = determined(dict(zip(squares, np.exp(logs), strict=True)))
+        after = [math.log(max(gammas[name], 1e-12) / squares[name]) for name in squares]
+        return np.array(after) - logs
+
+    logs = _fixed_point(steps, np.zeros(len(squares)))
+    return {name: float(value) for name, value in zip(squares, np.exp(logs), strict=True)}
+
+
+def _fixed_point(steps: Callable[[Array], Array], start: Array) -> Array:
+    """Where the plain iteration stands still, by Anderson's extrapolation of it.
+
+    The plain iteration contracts slowly, and every step of it costs a factorisation.
+    """
+    points, found = [start], [steps(start)]
+    while np.abs(found[-1]).max() >= _SETTLED and len(found) < _SWEEPS:
+        at, step = points[-1], found[-1]
+        recent = slice(-len(start) - 2, None)
+        moved, changed = np.diff(points[recent], axis=0), np.diff(found[recent], axis=0)
+        if len(changed):
+            weights = np.linalg.lstsq(changed.T, step, rcond=1e-10)[0]
+            step = step - weights @ (moved + changed)
+        points.append(at + np.clip(step, -_FARTHEST, _FARTHEST))
+        found.append(steps(points[-1]))
+    return points[-1] + found[-1]
 
 
 Gammas = Callable[[dict[str, float]], dict[str, float]]
@@ -234,7 +252,7 @@ def _dual_gammas(problem: Problem) -> Gammas:
         # Precisions beyond reach leave the other layers out.
         L = np.full(p, 1e300)
         L[index] = 1.0
-        kernels[name] = problem.kernel_of_rows(L, whole.rows)
+        kernels[name] = np.tril(problem.kernel_of_rows(L, whole.rows))
     del whole
 
     def gammas(precisions: dict[str, float]) -> dict[str, float]:
@@ -244,10 +262,8 @@ def _dual_gammas(problem: Problem) -> Gammas:
             K += part / precisions[name]
         factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
         inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=0, overwrite_c=1)
-        lower = np.tril(inverse.T)  # off-diagonal entries stand for two
-        lower *= 2
-        lower[np.diag_indices(n)] /= 2
-        return {name: float(np.vdot(lower, np.tril(part))) / precisions[name]
-                for name, part in kernels.items()}  # fmt: skip
+        # An entry below the diagonal stands for two; above it the parts are 0.
+        return {name: float(2 * np.vdot(inverse.T, part) - np.diag(inverse) @ np.diag(part))
+                / precisions[name] for name, part in kernels.items()}  # fmt: skip
 
     return gammas
