@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         softmax_regression,
         train,
     )
+    from noisescale.tune import TuneResult, tune_large_batch
 
 # Public names by the subpackage that holds them, grouped by the question they answer.
 _HOME = {
@@ -83,6 +84,9 @@ _HOME = {
     "PosteriorSamples": "noise.posterior",
     "simulate_sgd_sde": "noise.sde",
     "NoiseSpectrum": "noise.spectrum",
+    # As large a batch as costs nothing.
+    "tune_large_batch": "tune",
+    "TuneResult": "tune",
     # Many runs, nothing lost.
     "run_sweep": "sweep",
     "make_plan": "sweep",
@@ -103,7 +107,7 @@ _HOME = {
     "softmax_regression": "training",
     "logistic_regression": "training",
 }
-_SUBPACKAGES = ("data", "evidence", "noise", "paper", "sklearn", "sweep", "training")
+_SUBPACKAGES = ("data", "evidence", "noise", "paper", "sklearn", "sweep", "training", "tune")
 
 __all__ = [
     "AdamRecipe",
@@ -127,6 +131,7 @@ __all__ = [
     "ScalingRule",
     "Spectrum",
     "TrainResult",
+    "TuneResult",
     "__version__",
     "compare",
     "evidence_curve",
@@ -149,6 +154,7 @@ __all__ = [
     "softmax_regression",
     "spectrum",
     "train",
+    "tune_large_batch",
 ]
 
 

@@ -13,16 +13,10 @@ from rich.console import Console
 
 from noisescale._version import __version__
 from noisescale.cli_data import data_app
-from noisescale.cli_options import Debug, Json, Quiet
+from noisescale.cli_options import Cluster, Debug, Json, Quiet, Workers
+from noisescale.cli_tune import tune
 from noisescale.errors import InputError
 from noisescale.progress import show_progress
-
-Workers = Annotated[
-    int | None, typer.Option(metavar="K", help="Local processes. Default: as many as cores.")
-]
-Cluster = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
-]
 
 app = typer.Typer(
     name="noisescale",
@@ -34,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data_app, name="data")
+app.command(epilog="Example: noisescale tune my_training:train --n-train 50000 --epochs 10")(tune)
 
 
 class ScaleOption(StrEnum):

@@ -48,6 +48,27 @@ def call(target: str, *args: Any, home: int, owner: str) -> Any:
     return _child(owner).call(target, *args)
 
 
+def call_within(seconds: float, target: str, *args: Any, owner: str) -> Any:
+    """The same in a child process, which is killed if it does not answer in time."""
+    child = _child(owner)
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        child.interrupt()
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        return child.call(target, *args)
+    except WorkerDiedError:
+        if late.is_set():
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        raise
+    finally:
+        timer.cancel()
+
+
 def ping() -> str:
     """This process's version of noisescale, as a sign of life."""
     return __version__
@@ -119,6 +140,10 @@ class _Child:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    def interrupt(self) -> None:
+        """End the process; whoever waits for its answer finds it gone."""
+        self._process.kill()
 
     def kill(self) -> None:
         _children.discard(self)

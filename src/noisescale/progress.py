@@ -38,6 +38,9 @@ class Progress:
     def line(self, text: str) -> None:
         """Something began or is worth knowing."""
 
+    def decided(self, text: str) -> None:
+        """Something was found that should stay to be read."""
+
     @contextmanager
     def sweep(self, runs: Sequence[Run], *, n_stored: int) -> Iterator[None]:
         """The time in which these ``runs`` are executed; ``n_stored`` others are there already."""
@@ -62,6 +65,8 @@ class LineProgress(Progress):
     def line(self, text: str) -> None:
         """Print it."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    decided = line
 
     @contextmanager
     def sweep(self, runs: Sequence[Run], *, n_stored: int) -> Iterator[None]:
@@ -100,6 +105,10 @@ class BarProgress(Progress):
     def line(self, text: str) -> None:
         """Show it beside the spinner."""
         self._live.update(self._line, description=escape(text))
+
+    def decided(self, text: str) -> None:
+        """Print it above the bars."""
+        self._live.console.print(text, markup=False, highlight=False)
 
     @contextmanager
     def sweep(self, runs: Sequence[Run], *, n_stored: int) -> Iterator[None]:
@@ -143,7 +152,7 @@ class _Tally:
         self.cost = sum(run.cost for run in runs)
         self.cost_done, self.steps_done, self.n_done = 0.0, 0, 0
         self.troubles: dict[str, int] = {}
-        self.best: tuple[float, int] | None = None  # test accuracy, batch size
+        self.best: tuple[float, str, int] | None = None  # test accuracy or score, batch size
         self._began = time.monotonic()
 
     def add(self, run: Run, record: dict[str, Any]) -> None:
@@ -153,9 +162,10 @@ class _Tally:
         self.steps_done += final.get("steps_done", 0)
         if record["status"] != "done":
             self.troubles[record["status"]] = self.troubles.get(record["status"], 0) + 1
-        accuracy = final.get("test_accuracy")
-        if accuracy is not None and (self.best is None or accuracy > self.best[0]):
-            self.best = accuracy, run.batch_size
+        for name in ("test_accuracy", "score"):
+            value = final.get(name)
+            if value is not None and (self.best is None or value > self.best[0]):
+                self.best = value, name.replace("_", " "), run.batch_size
 
     def __str__(self) -> str:
         passed = max(time.monotonic() - self._began, 1e-9)
@@ -165,7 +175,8 @@ class _Tally:
             parts.append(f"{_duration(left)} left")
         parts += [f"{count} {status}" for status, count in self.troubles.items()]
         if self.best is not None:
-            parts.append(f"best test accuracy {self.best[0]:.4f} at B = {self.best[1]}")
+            value, name, batch_size = self.best
+            parts.append(f"best {name} {value:.4f} at B = {batch_size}")
         return ", ".join(parts)
 
 

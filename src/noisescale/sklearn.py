@@ -1,4 +1,5 @@
-"""A scikit-learn classifier that chooses its regularisation by the evidence, without validation."""
+"""For scikit-learn: a classifier that chooses its regularisation by the evidence, and a function
+to tune for its networks."""
 
 import warnings
 from typing import Any, Self
@@ -20,6 +21,9 @@ from noisescale.evidence.linear import (
     logit_covariance,
     maximise_evidence,
 )
+from noisescale.tune.sklearn_function import train_function
+
+__all__ = ["EdgeWarning", "EvidenceLogisticRegression", "train_function"]
 
 Array = NDArray[np.float64]
 

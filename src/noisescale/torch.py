@@ -1,4 +1,4 @@
-"""The same questions for PyTorch: ``noisescale.torch.log_evidence`` and ``.gradient_noise``.
+"""The same questions for PyTorch: ``log_evidence``, ``gradient_noise`` and a function to tune.
 
 PyTorch computes derivatives (``torch.func``), everything else is noisescale's own: the same
 methods, the same results. The module is copied, in evaluation mode: batch normalisation uses its
@@ -23,8 +23,9 @@ except ImportError:
     raise InputError("noisescale.torch needs PyTorch: pip install 'noisescale[torch]'.") from None
 
 from noisescale.evidence.torch_problem import BLOCK_BYTES, TorchProblem, to_numpy
+from noisescale.tune.torch_function import train_function
 
-__all__ = ["gradient_noise", "log_evidence"]
+__all__ = ["gradient_noise", "log_evidence", "train_function"]
 
 
 def log_evidence(

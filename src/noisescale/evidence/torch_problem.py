@@ -69,7 +69,7 @@ class TorchProblem:
             raise InputError("the module has no parameters that require gradients.")
         self.device = next(iter(free.values())).device
         self.params = {name: to_numpy(p) for name, p in sorted(free.items())}
-        self.x, self.y = _collect(data)
+        self.x, self.y = collect(data)
         if len(self.x) != len(self.y):
             raise InputError(f"data has {len(self.x)} inputs but {len(self.y)} labels.")
         self.n_classes = self._check_labels()
@@ -322,7 +322,7 @@ def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     return copy.deepcopy(module).to(dtype).eval()
 
 
-def _collect(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def collect(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """All inputs and targets of tensors, a dataset or a loader."""
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return torch.as_tensor(np.asarray(data[0])), torch.as_tensor(np.asarray(data[1]))

@@ -16,6 +16,7 @@ from noisescale.errors import InputError
 from noisescale.paper import (
     appendix_a,
     appendix_d,
+    appendix_e,
     figure1,
     figure2,
     figure3,
@@ -53,6 +54,7 @@ SECTIONS: dict[str, Section] = {
         appendix_a,
         gradient_noise,
         appendix_d,
+        appendix_e,
     )
 }
 CLAIMS_SCHEMA = 1

@@ -16,7 +16,6 @@ from noisescale.checks import check_whole
 from noisescale.errors import InputError
 from noisescale.isolated import ONE_THREAD, WorkerDiedError
 
-_WORK = "noisescale.sweep.work:run_batch"
 _PATIENCE = 120  # seconds until a worker must have shown a sign of life
 
 
@@ -27,8 +26,8 @@ class EngineError(RuntimeError):
 class Engine(Protocol):
     """What a sweep needs of the machinery that executes it."""
 
-    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
-        """Have the runs executed; the future gives their records."""
+    def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
+        """Have ``work``, a ``module:function``, called; the future gives its records."""
         ...
 
     def capacity(self) -> int:
@@ -93,9 +92,9 @@ class LocalEngine:
         _greet(pool, patient=False)
         return pool
 
-    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+    def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by a worker process."""
-        return _submit(self._pool, configs)
+        return _submit(self._pool, work, *args)
 
     def capacity(self) -> int:
         """A task a worker."""
@@ -121,11 +120,11 @@ class ExecutorEngine:
         self._owner = uuid.uuid4().hex
         _greet(executor, patient=True)
 
-    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+    def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by the pool."""
         if self._substitute is not None:
-            return self._substitute.submit(configs)
-        return _submit(self._executor, configs, self._owner)
+            return self._substitute.submit(work, *args)
+        return _submit(self._executor, work, *args, owner=self._owner)
 
     def capacity(self) -> int:
         """A task a worker."""
@@ -162,14 +161,14 @@ class DaskEngine:
             self._wait_for_workers()
         _greet(self._executor, patient=True)
 
-    def submit(self, configs: list[dict[str, Any]]) -> Future[list[dict[str, Any]]]:
+    def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by a worker of the cluster."""
         if self._client.status != "running":
             raise EngineError(
                 f"the Dask cluster is {self._client.status}: what had finished is stored, start "
                 "the sweep again to go on."
             )
-        return _submit(self._executor, configs)
+        return _submit(self._executor, work, *args)
 
     def capacity(self) -> int:
         """Two tasks a thread, so that none waits for the network; workers may come and go."""
@@ -206,10 +205,8 @@ def _connect(address: str) -> Any:
         raise InputError(f"there is no Dask scheduler at {address!r}: {reason}.") from None
 
 
-def _submit(
-    pool: Executor, configs: list[dict[str, Any]], owner: str = ""
-) -> Future[list[dict[str, Any]]]:
-    return pool.submit(isolated.call, _WORK, configs, home=os.getpid(), owner=owner)
+def _submit(pool: Executor, work: str, *args: Any, owner: str = "") -> Future[list[dict[str, Any]]]:
+    return pool.submit(isolated.call, work, *args, home=os.getpid(), owner=owner)
 
 
 def _greet(pool: Executor, *, patient: bool) -> None:

@@ -9,22 +9,47 @@ keeps failing is stored as ``failed`` with its traceback, and the sweep goes on.
 import socket
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
 from noisescale._version import __version__
 from noisescale.checks import check_whole
-from noisescale.progress import Progress, show_progress
+from noisescale.progress import Progress, Run, show_progress
 from noisescale.sweep.engines import Engine, is_death, open_engine
 from noisescale.sweep.plan import RESULT_FORMAT, RunConfig, check_plan
 from noisescale.sweep.store import RunStore
 
 Record = dict[str, Any]
+_TRAINING = "noisescale.sweep.work:run_batch"
+
+
+class Runnable(Run, Protocol):
+    """What can be executed into a store: a run of ours, or a call of a user's function."""
+
+    @property
+    def key(self) -> str:
+        """Its name in a store."""
+        ...
+
+    @property
+    def canonical(self) -> str:
+        """The JSON that the key is the hash of."""
+        ...
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What short runs must share to be executed together."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the worker is given."""
+        ...
+
 
 # Runs are batched into tasks of about this much work, a second or so on one core: long against
 # the cost of a task, short against what a kill may lose.
@@ -79,17 +104,38 @@ def _fill(
         stored = opened.statuses()
         missing = [run for key, run in runs.items() if stored.get(key) not in final]
         if missing:
-            with progress.sweep(missing, n_stored=len(runs) - len(missing)):
-                engine = open_engine(executor, workers=workers)
-                try:
-                    _Sweep(engine, opened, retries, final, progress).drive(missing)
-                finally:
-                    if engine is not executor:  # ours, not the caller's
-                        engine.stop()
+            engine = open_engine(executor, workers=workers)
+            try:
+                execute(missing, opened, engine, (_TRAINING,), retries=retries, final=final,
+                        n_stored=len(runs) - len(missing), progress=progress)  # fmt: skip
+            finally:
+                if engine is not executor:  # ours, not the caller's
+                    engine.stop()
         return opened.frame(runs)
     finally:
         if opened is not store:
             opened.close()
+
+
+def execute(
+    runs: Sequence[Runnable],
+    store: RunStore,
+    engine: Engine,
+    work: tuple[Any, ...],
+    *,
+    retries: int,
+    final: set[str],
+    n_stored: int,
+    progress: Progress,
+) -> None:
+    """Run all of ``runs`` into the store.
+
+    ``work`` is the function that workers call, as ``module:function``, and its first arguments; the
+    last is a list of runs as dictionaries. Runs that another process stores meanwhile, with one of
+    the statuses ``final``, are left out.
+    """
+    with progress.sweep(runs, n_stored=n_stored):
+        _Sweep(engine, store, work, retries, final, progress).drive(runs)
 
 
 class _Sweep:
@@ -99,22 +145,23 @@ class _Sweep:
         self,
         engine: Engine,
         store: RunStore,
+        work: tuple[Any, ...],
         retries: int,
         final: set[str],
         progress: Progress,
     ) -> None:
         self._engine, self._store, self._progress = engine, store, progress
-        self._retries, self._final = retries, final
-        self._waiting: deque[list[RunConfig]] = deque()
-        self._alone: deque[RunConfig] = deque()  # to be tried with nothing beside them
-        self._flying: dict[Future[list[Record]], list[RunConfig]] = {}
-        self._landed: deque[tuple[list[RunConfig], Future[list[Record]]]] = deque()
+        self._work, self._retries, self._final = work, retries, final
+        self._waiting: deque[list[Runnable]] = deque()
+        self._alone: deque[Runnable] = deque()  # to be tried with nothing beside them
+        self._flying: dict[Future[list[Record]], list[Runnable]] = {}
+        self._landed: deque[tuple[list[Runnable], Future[list[Record]]]] = deque()
         self._one_alone = False  # in flight
         self._failures: Counter[str] = Counter()
         self._deaths: Counter[str] = Counter()
         self._broken = False
 
-    def drive(self, runs: list[RunConfig]) -> None:
+    def drive(self, runs: Sequence[Runnable]) -> None:
         """Execute the runs and store their records."""
         self._waiting.extend(_tasks(runs, self._engine.capacity()))
         try:
@@ -152,14 +199,14 @@ class _Sweep:
                 self._one_alone = False
                 continue
             try:
-                future = self._engine.submit([run.to_dict() for run in task])
+                future = self._engine.submit(*self._work, [run.to_dict() for run in task])
             except BrokenExecutor:
                 self._waiting.appendleft(task)
                 self._broken = True
                 return
             self._flying[future] = task
 
-    def _still_missing(self, task: list[RunConfig]) -> list[RunConfig]:
+    def _still_missing(self, task: list[Runnable]) -> list[Runnable]:
         """Without the runs that another process has stored in the meantime."""
         stored = self._store.statuses(run.key for run in task)
         left = []
@@ -170,7 +217,7 @@ class _Sweep:
                 left.append(run)
         return left
 
-    def _land(self, task: list[RunConfig], future: Future[list[Record]]) -> None:
+    def _land(self, task: list[Runnable], future: Future[list[Record]]) -> None:
         error = CancelledError("cancelled") if future.cancelled() else future.exception()
         if error is not None:
             if is_death(error):
@@ -188,7 +235,7 @@ class _Sweep:
                 good.append((run, record))
         self._keep(good)
 
-    def _keep(self, results: list[tuple[RunConfig, Record]]) -> None:
+    def _keep(self, results: list[tuple[Runnable, Record]]) -> None:
         if results:
             self._store.add(
                 record | {"key": run.key, "config": run.canonical} for run, record in results
@@ -196,7 +243,7 @@ class _Sweep:
         for run, record in results:
             self._progress.finished(run, record)
 
-    def _retry(self, task: list[RunConfig], error: str) -> None:
+    def _retry(self, task: list[Runnable], error: str) -> None:
         """Runs that raised: again, by themselves, or given up."""
         for run in task:
             self._failures[run.key] += 1
@@ -205,7 +252,7 @@ class _Sweep:
             else:
                 self._waiting.append([run])
 
-    def _bury(self, task: list[RunConfig], error: BaseException) -> None:
+    def _bury(self, task: list[Runnable], error: BaseException) -> None:
         """Runs whose worker died: again, by themselves; alone if it happens too often."""
         for run in task:
             self._deaths[run.key] += 1
@@ -218,7 +265,7 @@ class _Sweep:
                 self._give_up(run, f"its worker died {deaths} times, the last time with no other "
                               f"run beside it: {type(error).__name__}: {error}")  # fmt: skip
 
-    def _give_up(self, run: RunConfig, error: str) -> None:
+    def _give_up(self, run: Runnable, error: str) -> None:
         failed = {
             "status": "failed",
             "error": error.encode("utf-8", "backslashreplace").decode(),
@@ -244,9 +291,9 @@ def _broke(future: Future[Any]) -> bool:
     return not future.cancelled() and isinstance(future.exception(), BrokenExecutor)
 
 
-def _tasks(runs: list[RunConfig], capacity: int) -> list[list[RunConfig]]:
+def _tasks(runs: Sequence[Runnable], capacity: int) -> list[list[Runnable]]:
     """Runs in tasks: the longest first, short ones of the same shape together."""
-    tasks: list[list[RunConfig]] = []
+    tasks: list[list[Runnable]] = []
     # Several tasks for every worker, so that none is idle while another has a heap.
     most = min(_TASK_COST, sum(run.cost for run in runs) / (8 * capacity))
     room = 0.0

@@ -7,6 +7,7 @@ the curve's asymmetry. A peak that the data do not resolve is ``undetermined``.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +21,9 @@ from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
 Array = NDArray[np.float64]
+Near = Callable[[Array, int], NDArray[np.bool_]]
 
+_ACCURACIES = ("test_accuracy", "train_accuracy")
 _REACH = 3  # sampled sizes on either side of the best that the cubic is fitted to
 _SHARE = 0.95  # of the resampled curves that must have an interior peak
 _Z = 2.0  # standard errors by which the peak must stand above both ends
@@ -82,20 +85,22 @@ def find_peak(
 ) -> Peak:
     """The peak of ``metric`` over ``over`` in a frame of runs that else differ in seed alone.
 
-    ``metric`` is ``"test_accuracy"`` or ``"train_accuracy"``.
-    Seeds are resampled as wholes, because a seed's runs share their training images. A diverged
-    run counts as chance in the means and never enters a fit. A failed run is left out.
+    ``metric`` is ``"test_accuracy"``, ``"train_accuracy"``, or ``"score"`` for any number of which
+    more is better. Seeds are resampled as wholes, because a seed's runs share their training
+    images. A diverged run counts as chance in the means (as the worst score seen, if chance is not
+    known) and never enters a fit. A failed run is left out.
     """
-    check_choice("metric", metric, ("test_accuracy", "train_accuracy"))
+    check_choice("metric", metric, (*_ACCURACIES, "score"))
+    near = _near_accuracy if metric in _ACCURACIES else _near_score
     table, trained = _table(frame, over, metric)
     sizes, values = table.columns.to_numpy(float), table.to_numpy(float)
     n_seeds, mean = len(values), values.mean(axis=0)
     error = _standard_error(values)
     k = int(np.argmax(mean))
-    reason = _unresolved(values, trained, k)
+    reason = _unresolved(values, trained, k, near)
     fitted, low, high = None, None, None
     if reason is None:
-        fitted, low, high, reason = _fit(np.log(sizes), values, trained, n_resamples)
+        fitted, low, high, reason = _fit(np.log(sizes), values, trained, near, n_resamples)
     return Peak(
         over=over,
         best=_plain(sizes[k]),
@@ -123,7 +128,10 @@ def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, N
     if runs.empty:
         raise InputError("the frame holds no finished runs.")
     diverged = runs["status"] == "diverged"
-    runs.loc[diverged, metric] = 1.0 / runs.loc[diverged, "n_classes"].astype(float)
+    if metric in _ACCURACIES:
+        runs.loc[diverged, metric] = 1.0 / runs.loc[diverged, "n_classes"].astype(float)
+    else:
+        runs.loc[diverged, metric] = runs.loc[~diverged, metric].min()
     if runs.duplicated(["seed", over]).any():
         raise InputError(
             f"the frame has several runs of one seed and {over}: choose runs that differ in "
@@ -149,7 +157,7 @@ def _standard_error(values: Array) -> Array:
     return np.asarray(values.std(axis=0, ddof=1) / math.sqrt(len(values)))
 
 
-def _unresolved(values: Array, trained: NDArray[np.bool_], k: int) -> str | None:
+def _unresolved(values: Array, trained: NDArray[np.bool_], k: int, near: Near) -> str | None:
     """Why the best observed size is no peak that stands out; None if it does."""
     n_seeds, n_sizes = values.shape
     if k in (0, n_sizes - 1):
@@ -161,12 +169,12 @@ def _unresolved(values: Array, trained: NDArray[np.bool_], k: int) -> str | None
     # Differences from the best, paired by seed, their spread pooled over the sizes that train about
     # as well: with a few seeds a size's own spread is hardly known, and where training breaks down
     # it is much larger than near the top.
-    near = _near(values.mean(axis=0), k) & trained
-    near[k] = False
+    alike = near(values.mean(axis=0), k) & trained
+    alike[k] = False
     differences = values[:, [k]] - values
     spread = 0.0
-    if near.any():
-        spread = math.sqrt(float(differences[:, near].var(axis=0, ddof=1).mean()))
+    if alike.any():
+        spread = math.sqrt(float(differences[:, alike].var(axis=0, ddof=1).mean()))
     for end, name in ((0, "smallest"), (n_sizes - 1, "largest")):
         if (values[:, k] - values[:, end]).mean() <= _Z * spread / math.sqrt(n_seeds):
             return f"the best size is not {_Z:g} standard errors better than the {name}"
@@ -174,11 +182,11 @@ def _unresolved(values: Array, trained: NDArray[np.bool_], k: int) -> str | None
 
 
 def _fit(
-    log_sizes: Array, values: Array, trained: NDArray[np.bool_], n_resamples: int
+    log_sizes: Array, values: Array, trained: NDArray[np.bool_], near: Near, n_resamples: int
 ) -> tuple[float | None, float | None, float | None, str | None]:
     """The top and its 95 % interval, or the reason why there are none."""
     mean = values.mean(axis=0)
-    top = _top(log_sizes, mean, trained)
+    top = _top(log_sizes, mean, trained, near)
     if top is None:
         return None, None, None, "no curve with its top inside fits the sizes around the best"
     n_seeds = len(values)
@@ -189,7 +197,7 @@ def _fit(
     stretch = math.sqrt(n_seeds / (n_seeds - 1))
     weights = rng.multinomial(n_seeds, [1 / n_seeds] * n_seeds, size=n_resamples) / n_seeds
     curves = mean + stretch * (weights @ values - mean)
-    found = [v for curve in curves if (v := _top(log_sizes, curve, trained)) is not None]
+    found = [v for curve in curves if (v := _top(log_sizes, curve, trained, near)) is not None]
     if len(found) < _SHARE * n_resamples:
         share = len(found) / n_resamples
         return None, None, None, f"only {share:.0%} of the resampled curves have a peak inside"
@@ -199,12 +207,14 @@ def _fit(
     return math.exp(top), float(low), float(high), None
 
 
-def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_]) -> float | None:
+def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_], near: Near) -> float | None:
     """Where the cubic through the sizes around the best is highest; None if not inside them."""
     k = int(np.argmax(mean))
+    if k in (0, len(mean) - 1):
+        return None
     around = np.arange(max(0, k - _REACH), min(len(mean), k + _REACH + 1))
-    around = around[(trained & _near(mean, k))[around]]
-    if k in (0, len(mean) - 1) or len(around) < 3:
+    around = around[(trained & near(mean, k))[around]]
+    if len(around) < 3:
         return None
     degree = 3 if len(around) >= 4 else 2
     fit = np.polynomial.Polynomial.fit(log_sizes[around], mean[around], degree)
@@ -218,11 +228,17 @@ def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_]) -> float | N
     return float(np.interp(u, [-1, 1], log_sizes[around[[0, -1]]])) if abs(u) <= 1 else None
 
 
-def _near(mean: Array, k: int) -> NDArray[np.bool_]:
-    """The sizes that train about as well as the best one, ``k``, and its neighbours.
-
-    Where training breaks down, the curve falls off a cliff that says nothing of its top.
-    """
+# The sizes that train about as well as the best one, ``k``, and its neighbours: where training
+# breaks down, the curve falls off a cliff that says nothing of its top.
+def _near_accuracy(mean: Array, k: int) -> NDArray[np.bool_]:
     near = 1 - mean <= 2 * (1 - mean[k])
-    near[max(0, k - 1) : k + 2] = True
+    near[k - 1 : k + 2] = True
+    return np.asarray(near)
+
+
+def _near_score(mean: Array, k: int) -> NDArray[np.bool_]:
+    """Without a ceiling to measure by: what falls no faster than a parabola's next step."""
+    fall = mean[k] - mean
+    near = fall <= 4 * max(fall[k - 1], fall[k + 1])
+    near[k - 1 : k + 2] = True
     return np.asarray(near)

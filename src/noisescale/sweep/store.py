@@ -46,6 +46,7 @@ WHERE runs.status = 'failed'
 STATUSES = ("done", "diverged", "failed")
 _COUNTS = ("steps_done", "diverged_at", "n_classes")
 METRICS = ("train_accuracy", "train_cross_entropy", "test_accuracy", "test_cross_entropy")
+_KNOWN = {*METRICS, *_COUNTS}
 
 
 def store_path(path: Path | str) -> Path:
@@ -107,6 +108,7 @@ class RunStore:
                     {"key": row["key"], **json.loads(row["config"]), "status": row["status"]}
                     | {name: final.get(name, float("nan")) for name in METRICS}
                     | {name: final.get(name) for name in _COUNTS}
+                    | {name: value for name, value in final.items() if name not in _KNOWN}
                     | {name: row[name] for name in _COLUMNS[5:]}
                 )
         columns = None if rows else ["key", "status", *METRICS, *_COUNTS, *_COLUMNS[5:]]

@@ -1,43 +1,18 @@
 """One run, from its configuration to its record. This is what workers execute."""
 
-import platform
-import socket
-import time
-import traceback
-from datetime import UTC, datetime
 from functools import lru_cache
-from importlib import metadata
 from typing import Any
 
-import jax
-import numpy as np
-
-from noisescale._version import __version__
 from noisescale.data import Dataset
 from noisescale.errors import InputError
-from noisescale.sweep.plan import RESULT_FORMAT, RunConfig, data_facts, load_data, model_maker
+from noisescale.sweep.plan import RunConfig, data_facts, load_data, model_maker
+from noisescale.sweep.record import guarded
 from noisescale.training import DenseNetwork, train
 
 
 def run_batch(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A record for each configuration; a run that fails has ``error`` in place of results."""
-    return [_guarded(config) for config in configs]
-
-
-def _guarded(fields: dict[str, Any]) -> dict[str, Any]:
-    began = time.perf_counter()
-    try:
-        record = run(RunConfig(**fields))
-    except BaseException:  # a run must not end its worker, not even by sys.exit()
-        record = {"status": "failed", "error": traceback.format_exc()}
-    return {
-        **record,
-        "format": RESULT_FORMAT,
-        "duration": time.perf_counter() - began,
-        "host": socket.gethostname(),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": _versions(),
-    }
+    return [guarded(lambda: run(RunConfig(**config))) for config in configs]  # noqa: B023
 
 
 def run(config: RunConfig) -> dict[str, Any]:
@@ -93,14 +68,3 @@ def _subset(name: str, n_train: int, n_test: int, seed: int) -> Dataset:
 @lru_cache(maxsize=8)  # the same object again, so that its compiled program is found again
 def _build(name: str, n_features: int, n_classes: int) -> Any:
     return model_maker(name)(n_features, n_classes)
-
-
-@lru_cache(maxsize=1)
-def _versions() -> dict[str, str]:
-    return {
-        "noisescale": __version__,
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "jaxlib": metadata.version("jaxlib"),
-        "numpy": np.__version__,
-    }

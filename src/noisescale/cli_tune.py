@@ -1,0 +1,75 @@
+"""``noisescale tune MODULE:FUNCTION``."""
+
+import json as jsonlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noisescale.cli_options import Cluster, Debug, Json, Quiet, Workers
+from noisescale.errors import InputError
+from noisescale.progress import show_progress
+
+
+def tune(
+    function: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="Trains once: (*, batch_size, learning_rate, momentum, steps, seed) -> a "
+            "validation score, higher is better.",
+        ),
+    ],
+    epochs: Annotated[float, typer.Option(help="Length of every run.")],
+    n_train: Annotated[
+        int | None,
+        typer.Option(help="Training examples, N. Default: the function's own n_train, if any."),
+    ] = None,
+    learning_rate: Annotated[float, typer.Option(help="Where stage 1 begins.")] = 0.1,
+    momentum: Annotated[float, typer.Option(help="Where stage 1 begins.")] = 0.9,
+    largest_batch: Annotated[
+        int | None, typer.Option(help="The limit of your hardware. Default: N.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Of every comparison.")] = 3,
+    max_seeds: Annotated[int, typer.Option(help="Of a comparison that is close.")] = 9,
+    max_runs: Annotated[int | None, typer.Option(help="Budget in runs.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Budget in gradient updates.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Budget in seconds of training, over all workers.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Give a run up after so many seconds.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the store; the same command goes on from there.")
+    ] = Path("tune-runs"),
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the trail into this file, .png or .svg.")
+    ] = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """The largest batch that costs no accuracy, with its learning rate and momentum."""
+    from noisescale.data import import_function
+    from noisescale.sweep.listing import make_folder
+    from noisescale.tune import tune_large_batch
+
+    sys.path.insert(0, str(Path.cwd()))
+    train = import_function("the training function", function)
+    size = getattr(train, "n_train", None) if n_train is None else n_train
+    if size is None:
+        raise InputError("the training function does not say its n_train: give --n-train.")
+    with show_progress(silent=quiet or json) as progress:
+        found = tune_large_batch(
+            train, size, epochs=epochs, learning_rate=learning_rate, momentum=momentum,
+            largest_batch=largest_batch, seeds=seeds, max_seeds=max_seeds, max_runs=max_runs,
+            max_steps=max_steps, max_seconds=max_seconds, timeout=timeout, store=make_folder(out),
+            executor=cluster, workers=workers, progress=progress,
+        )  # fmt: skip
+    if plot is not None:
+        found.plot(plot)
+    print(jsonlib.dumps(found.to_dict()) if json else found)

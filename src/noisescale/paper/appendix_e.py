@@ -1,0 +1,174 @@
+"""Appendix E: the heuristic for large batches, tried on the paper's network."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from noisescale.data import Dataset, load_fashion_mnist
+from noisescale.errors import InputError
+from noisescale.noise import Recipe
+from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.runs import Estimate, estimate, short
+from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.style import house_style, to_svg
+from noisescale.training import DenseNetwork
+from noisescale.tune import TuneResult, train_function, tune_large_batch
+from noisescale.tune.trials import scores_of
+
+_FRESH = 1_000  # seeds from here on play no part in the tuning
+_FACTOR = 9  # by which C31 wants the batch to grow
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How much a scale does."""
+
+    n_train: int
+    n_validation: int
+    epochs: float
+    widths: tuple[int, ...]
+    seeds: int
+    max_seeds: int
+    n_fresh: int
+    fashion: bool
+    first: tuple[int, ...] | None = None  # batch sizes of stage 1
+
+
+_SIZES = {
+    "smoke": _Size(200, 200, 3, (784, 20, 10), 2, 2, 2, False, first=(16, 64)),
+    "quick": _Size(1_000, 4_000, 20, (784, 800, 10), 2, 3, 3, False),
+    "full": _Size(4_000, 5_000, 50, (784, 800, 10), 3, 9, 5, True),
+}
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """A tuning on one data set, and both its recipes on test images."""
+
+    name: str
+    result: TuneResult
+    before: Estimate
+    after: Estimate
+    difference: Estimate
+
+
+def measure(context: Context) -> Outcome:
+    """Tune on validation images, compare first and last recipe on test images; judge C31."""
+    size = _SIZES[context.scale]
+    tuned, remarks = [_tune(context, context.data, size)], []
+    if size.fashion:
+        try:
+            tuned.append(_tune(context, load_fashion_mnist(), size))
+        except InputError as error:
+            remarks.append(f"Fashion-MNIST was not tried: {error}")
+    return Outcome(
+        statement=(
+            "The paper ends with a recipe for large batches: find the best batch size at learning "
+            "rate 0.1 and momentum 0.9, then enlarge the batch threefold with the learning rate in "
+            "proportion until validation accuracy falls, go on with 1/(1 - m) in proportion, and "
+            "retune the batch nearby. Here it is followed with a fixed number of epochs and paired "
+            "seeds, so that a fall is one beyond its noise. Test images are seen only at the end, "
+            "by the first recipe and the last, trained from fresh seeds."
+        ),
+        pictures=tuple(_draw(one) for one in tuned),
+        measurements=tuple(m for one in tuned for m in _measurements(one, size)),
+        judgements=tuple(_judge(context, one, primary=k == 0) for k, one in enumerate(tuned)),
+        remarks=(
+            "Learning rates in this section are in the usual unit, a cost averaged over the "
+            "examples of a batch.",
+            *(f"{one.name}, {note}." for one in tuned for note in one.result.notes),
+            *remarks,
+        ),
+    )
+
+
+def _tune(context: Context, data: Dataset, size: _Size) -> _Tuned:
+    n = min(size.n_train, len(data.y_train) // 2)
+    drawn = data.subset(n_train=min(n + size.n_validation, len(data.y_train)), seed=0)
+    x, y = drawn.x_train, drawn.y_train
+    network = DenseNetwork((*size.widths[:-1], data.n_classes))
+    training, validation = (x[:n], y[:n]), (x[n:], y[n:])
+    context.progress.line(f"appendix E: {data.name}")
+    result = tune_large_batch(
+        train_function(network, network.init, training, validation), n, epochs=size.epochs,
+        batch_sizes=size.first, seeds=size.seeds, max_seeds=size.max_seeds, store=context.store,
+        executor=context.engine(), progress=context.progress,
+    )  # fmt: skip
+    tested = train_function(network, network.init, training, (data.x_test, data.y_test))
+    scores = scores_of(
+        tested, n, [result.start, result.recipe], epochs=size.epochs, n_seeds=size.n_fresh,
+        first_seed=_FRESH, store=context.store, engine=context.engine, progress=context.progress,
+    )  # fmt: skip
+    scores = np.where(np.isnan(scores), 1 / data.n_classes, scores)  # diverged: chance
+    before, after = scores
+    return _Tuned(data.name, result, estimate(before), estimate(after), estimate(after - before))
+
+
+def _judge(context: Context, tuned: _Tuned, *, primary: bool) -> Judgement:
+    ratio = tuned.result.recipe.batch_size / tuned.result.start.batch_size
+    difference = tuned.difference
+    return conclude(
+        "C31",
+        [ratio >= _FACTOR, difference.mean >= -difference.error],
+        decidable=context.scale == "full" and context.data.complete and difference.n >= 5,
+        measured={"batch size, before": tuned.result.start.batch_size,
+                  "after": tuned.result.recipe.batch_size,
+                  "updates, before": tuned.result.updates_before,
+                  "updates, after": tuned.result.updates_after,
+                  "test accuracy, after minus before": short(difference.mean)},
+        uncertainty={"standard error": short(difference.error), "fresh seeds": difference.n},
+        convention=tuned.name,
+        primary=primary,
+    )  # fmt: skip
+
+
+def _measurements(tuned: _Tuned, size: _Size) -> list[Measurement]:
+    result = tuned.result
+    how = f"{tuned.before.n} fresh seeds, {size.epochs:g} epochs, N = {result.recipe.n_train:,}"
+    runs = f"{result.n_runs} runs, {result.n_updates:,} updates, {result.seconds:.0f} s of training"
+    return [
+        Measurement(f"{tuned.name}: first recipe", _told(result.start),
+                    f"{result.updates_before:,} updates"),
+        Measurement(f"{tuned.name}: last recipe", _told(result.recipe),
+                    f"{result.updates_after:,} updates; the tuning took {runs}"),
+        Measurement(f"{tuned.name}: test accuracy, first recipe", str(tuned.before), how),
+        Measurement(f"{tuned.name}: test accuracy, last recipe", str(tuned.after), how),
+        Measurement(f"{tuned.name}: difference, paired by seed", str(tuned.difference), how),
+        Measurement(
+            f"{tuned.name}: projected speed-up",
+            ", ".join(f"{result.projected_speedup(k):.2g} on {k}" for k in (1, 4, 16))
+            + " devices",
+            "from the timings of these runs on one core, communication not counted",
+        ),
+        Measurement(f"{tuned.name}: conclusion", result.conclusion, "on validation images"),
+    ]  # fmt: skip
+
+
+def _told(recipe: Recipe) -> str:
+    return (
+        f"B = {recipe.batch_size}, ε = {recipe.learning_rate:.4g}, m = {recipe.momentum:.4g}, "
+        f"g = {recipe.noise_scale:.3g}"
+    )
+
+
+def _draw(tuned: _Tuned) -> Picture:
+    with house_style():
+        figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        tuned.result.plot(axes)
+        axes.set(ylabel="validation accuracy ± standard error")
+        svg = to_svg(figure)
+    taken = [d for d in tuned.result.trail if d.accepted]
+    return Picture(
+        name=f"appendixE-{tuned.name}",
+        svg=svg,
+        caption=f"The trail of the tuning on {tuned.name}: filled where it went on from, hollow "
+        "where it turned back; the dashed line is the final batch size.",
+        alt="Validation accuracy against batch size, by stage. Taken: "
+        + "; ".join(f"B = {d.recipe.batch_size}, accuracy {d.score:.4f}" for d in taken)
+        + ".",
+    )
+
+
+SECTION = Section(id="E", title="Appendix E: large batches", measure=measure)

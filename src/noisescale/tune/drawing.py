@@ -1,0 +1,39 @@
+"""The trail of a tuning as a picture."""
+
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+if TYPE_CHECKING:
+    from noisescale.tune.result import Decision, TuneResult
+
+_KINDS = {
+    (1, "batch_size"): ("stage 1: batch size alone", "C0"),
+    (2, "learning_rate"): ("stage 2: ε ∝ B", "C1"),
+    (2, "momentum"): ("stage 2: 1/(1 - m) ∝ B", "C2"),
+    (3, "batch_size"): ("stage 3: nearby", "C3"),
+}
+
+
+def draw_trail(result: "TuneResult", axes: Axes) -> None:
+    """Score against batch size, a colour a stage; filled where the tuning went on from."""
+    for kind, (label, colour) in _KINDS.items():
+        steps = [d for d in result.trail if (d.stage, d.changed) == kind]
+        if steps:
+            axes.plot([], [], "o", color=colour, label=label)
+        for step in steps:
+            _draw(axes, step, colour)
+    axes.axvline(result.recipe.batch_size, color="grey", linewidth=0.8, linestyle="--")
+    axes.set(xscale="log", xlabel="batch size B", ylabel="validation score ± standard error")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.legend(fontsize="small")
+
+
+def _draw(axes: Axes, step: "Decision", colour: str) -> None:
+    error = 0.0 if step.score_error != step.score_error else step.score_error
+    axes.errorbar(
+        step.recipe.batch_size, step.score, yerr=error, fmt="o", color=colour, capsize=2,
+        markerfacecolor=colour if step.accepted else "white",
+    )  # fmt: skip

@@ -1,0 +1,147 @@
+"""The public face of the tuner: what users may ask for, checked."""
+
+import tempfile
+import warnings
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from noisescale.checks import check_momentum, check_number, check_whole
+from noisescale.errors import InputError
+from noisescale.noise.scale import check_learning_rate
+from noisescale.progress import Progress, show_progress
+from noisescale.sweep.engines import Engine, open_engine
+from noisescale.sweep.store import RunStore
+from noisescale.tune.function import TrainFunction, check_function, identity, pack
+from noisescale.tune.procedure import Plan, Tuner, TuneWarning
+from noisescale.tune.result import TuneResult
+from noisescale.tune.trials import Budget, Trials
+
+_FIRST = (8, 32, 128, 512)  # batch sizes of stage 1
+
+
+def tune_large_batch(
+    train: TrainFunction,
+    n_train: int,
+    *,
+    epochs: float,
+    learning_rate: float = 0.1,
+    momentum: float = 0.9,
+    batch_sizes: Iterable[int] | None = None,
+    largest_batch: int | None = None,
+    seeds: int = 3,
+    max_seeds: int = 9,
+    first_seed: int = 0,
+    max_runs: int | None = None,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
+    timeout: float | None = None,
+    store: Path | str | RunStore | None = None,
+    executor: Any = None,
+    workers: int | None = None,
+    progress: bool | Progress = False,
+) -> TuneResult:
+    """Tune batch size, learning rate and momentum for the largest batch without loss of accuracy.
+
+    Args:
+        train: your function, ``train(*, batch_size, learning_rate, momentum, steps, seed)``,
+            returning a validation score, higher is better, NaN if training diverged.
+        n_train: the number of training examples, N.
+        epochs: the length of every run; ``steps`` is ``epochs * n_train / batch_size``.
+        learning_rate, momentum: where stage 1 begins.
+        batch_sizes: that stage 1 tries first, instead of 8, 32, 128 and 512.
+        largest_batch: the limit of your hardware; N unless given.
+        seeds, max_seeds: of every comparison, and of one that is close.
+        first_seed: the seeds count from here.
+        max_runs, max_steps, max_seconds: the budget; the best recipe so far is returned when it is
+            spent. Seconds are of training, summed over workers.
+        timeout: seconds after which a run is given up.
+        store: a file or folder that keeps every run: the same call goes on from there.
+        executor, workers: as in :func:`noisescale.run_sweep`.
+        progress: say which stage it is, what was decided and why.
+
+    Runs execute in worker processes with one thread each, so ``train`` must be picklable in the
+    way of cloudpickle: functions in notebooks and lambdas are.
+    """
+    notes = check_function(train)
+    for note in notes:
+        warnings.warn(note, TuneWarning, stacklevel=2)
+    n_train = check_whole("n_train", n_train, at_least=2)
+    limit = n_train if largest_batch is None else check_whole("largest_batch", largest_batch,
+                                                              at_least=2)  # fmt: skip
+    if limit > n_train:
+        raise InputError(f"largest_batch must be at most n_train, {n_train}, got {limit}.")
+    n_seeds = check_whole("seeds", seeds, at_least=2)
+    plan = Plan(
+        n_train=n_train,
+        epochs=check_number("epochs", epochs, "above 0", lambda v: v > 0),
+        learning_rate=check_learning_rate(learning_rate),
+        momentum=check_momentum(momentum),
+        sizes=_first_sizes(batch_sizes, limit),
+        limit=limit,
+        seeds=n_seeds,
+        max_seeds=max(check_whole("max_seeds", max_seeds, at_least=2), n_seeds),
+    )
+    budget = _check_budget(plan, max_runs, max_steps, max_seconds)
+    if timeout is not None:
+        timeout = check_number("timeout", timeout, "above 0", lambda v: v > 0)
+    with ExitStack() as closing:
+        shown = progress if isinstance(progress, Progress) else closing.enter_context(
+            show_progress(silent=not progress))  # fmt: skip
+        if store is None:
+            store = closing.enter_context(tempfile.TemporaryDirectory())
+        if not isinstance(store, RunStore):
+            store = closing.enter_context(RunStore(store, write=True))
+
+        @cache
+        def engine() -> Engine:  # not at all, if the store has every run
+            started = open_engine(executor, workers=workers)
+            if started is not executor:
+                closing.callback(started.stop)
+            return started
+
+        trials = Trials(
+            function=identity(train), packed=pack(train), timeout=timeout, n_train=n_train,
+            epochs=plan.epochs, first_seed=check_whole("first_seed", first_seed, at_least=0),
+            store=store, engine=engine, budget=budget, progress=shown,
+        )  # fmt: skip
+        return Tuner(plan, trials, shown, notes).run()
+
+
+def _first_sizes(given: Iterable[int] | None, limit: int) -> tuple[int, ...]:
+    if given is None:
+        sizes = {min(size, limit) for size in _FIRST}
+    else:
+        sizes = {check_whole("a batch size", size, at_least=1) for size in given}
+        if sizes and max(sizes) > limit:
+            raise InputError(f"a batch size must be at most {limit}, got {max(sizes)}.")
+    if len(sizes) < 2:
+        raise InputError(f"stage 1 needs two batch sizes or more, got {sorted(sizes)}.")
+    return tuple(sorted(sizes))
+
+
+def _check_budget(
+    plan: Plan, max_runs: int | None, max_steps: int | None, max_seconds: float | None
+) -> Budget:
+    """Refuse what does not even pay for stage 1's first comparison."""
+    sizes = f"{len(plan.sizes)} batch sizes and {plan.seeds} seeds"
+    if max_runs is not None:
+        need = len(plan.sizes) * plan.seeds
+        if check_whole("max_runs", max_runs, at_least=1) < need:
+            raise InputError(
+                f"a budget of {max_runs} runs is too small to decide anything: the first "
+                f"comparison, {sizes}, takes {need}."
+            )
+    if max_steps is not None:
+        per_seed = sum(max(1, round(plan.epochs * plan.n_train / size)) for size in plan.sizes)
+        need = per_seed * plan.seeds
+        if check_whole("max_steps", max_steps, at_least=1) < need:
+            raise InputError(
+                f"a budget of {max_steps:,} updates is too small to decide anything: the first "
+                f"comparison, {sizes}, takes {need:,}."
+            )
+    if max_seconds is not None:
+        max_seconds = check_number("max_seconds", max_seconds, "above 0", lambda v: v > 0)
+    return Budget(max_runs, max_steps, max_seconds)

@@ -1,0 +1,333 @@
+"""Appendix E of the paper, with statistics: the largest batch that costs no accuracy.
+
+The number of epochs is fixed throughout, so updates go as 1/B: with the learning rate or 1/(1 - m)
+proportional to B, noise scale and effective training time both stay as they are. Every decision is
+a function of stored scores, so a tuning that was killed comes to the same end.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import scipy.optimize
+
+from noisescale.errors import InputError
+from noisescale.noise import Recipe
+from noisescale.progress import Progress
+from noisescale.sweep.peak import find_peak
+from noisescale.tune.decide import Array, Difference, compare
+from noisescale.tune.result import Decision, TuneResult
+from noisescale.tune.trials import BudgetSpentError, Trials, means, peak_frame
+
+_COARSE = 4  # ratio of the first batch sizes, halved around the best
+_FACTOR = 3  # the paper's, for batch sizes and for a learning rate that is too high
+_REDUCTIONS = 5  # of the learning rate before giving up
+_WORTHWHILE = 1.2  # growth up to the hardware's limit that is still worth a step
+_NEARBY = (0.5, 0.75, 1.25, 1.5)  # of the final batch size
+
+
+class TuneWarning(UserWarning):
+    """Something about the training function makes its scores doubtful."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for."""
+
+    n_train: int
+    epochs: float
+    learning_rate: float
+    momentum: float
+    sizes: tuple[int, ...]
+    limit: int
+    seeds: int
+    max_seeds: int
+
+
+@dataclass
+class Tuner:
+    """The three stages. ``current`` is the best recipe so far, ``reference`` what it must match."""
+
+    plan: Plan
+    trials: Trials
+    progress: Progress
+    notes: list[str]
+    trail: list[Decision] = field(default_factory=list)
+    current: Recipe | None = None
+    start: Recipe | None = None
+    reference: Recipe | None = None
+
+    def run(self) -> TuneResult:
+        """All stages, or as many as the budget allows."""
+        complete = True
+        try:
+            self._find_batch_size()
+            self._grow("learning_rate")
+            self._grow("momentum")
+            self._retune()
+            told = self._told()
+        except BudgetSpentError as spent:
+            complete = False
+            told = f"Stopped early: {spent}. This is the best recipe so far."
+        return self._result(complete, told)
+
+    # Stage 1 ------------------------------------------------------------------------------------
+
+    def _find_batch_size(self) -> None:
+        rate = self.plan.learning_rate
+        for _ in range(_REDUCTIONS + 1):
+            self.progress.line(f"stage 1: batch sizes at learning rate {rate:.3g}")
+            found = self._search(rate)
+            if found is not None:
+                self._settle(rate, *found)
+                return
+            self.progress.decided(
+                f"stage 1: training is not stable at learning rate {rate:.3g}; trying "
+                f"{rate / _FACTOR:.3g}"
+            )
+            self.notes.append(f"training was not stable at learning rate {rate:.3g}")
+            rate /= _FACTOR
+        raise InputError(
+            f"training gave no score at any learning rate from {self.plan.learning_rate:.3g} down "
+            f"to {rate * _FACTOR:.3g}: it diverged or did not end in time, so there is nothing to "
+            "tune."
+        )
+
+    def _search(self, rate: float) -> tuple[list[int], Array] | None:
+        """Batch sizes around the best, with their scores; None if training is not stable."""
+        sizes = list(self.plan.sizes)
+        while True:
+            scores = self._scores_at(rate, sizes)
+            broken = np.asarray(np.isnan(scores).any(axis=1))
+            # The largest batch is the quietest: if that breaks down, or most do, the rate is high.
+            if broken[-1] or 2 * broken.sum() > len(sizes):
+                return None
+            k = int(np.argmax(means(scores)))
+            if self.current is None or self.start is None:
+                self.current = self.start = self._recipe(rate, sizes[k])
+            if k == 0 and sizes[0] > 1:
+                sizes.insert(0, max(1, sizes[0] // _COARSE))
+            elif k == len(sizes) - 1 and sizes[-1] < self.plan.limit:
+                sizes.append(min(sizes[-1] * _COARSE, self.plan.limit))
+            else:
+                break
+        finer = {round(math.sqrt(a * b)) for a, b in pairwise(sizes)
+                 if sizes[k] in (a, b)}  # fmt: skip
+        sizes = sorted({*sizes, *finer})
+        return sizes, self._scores_at(rate, sizes)
+
+    def _settle(self, rate: float, sizes: list[int], scores: Array) -> None:
+        """The optimum of stage 1, with words for a curve that has none."""
+        self._suspect(scores)
+        peak = find_peak(peak_frame(sizes, scores), metric="score")
+        if peak.undetermined is None:
+            assert peak.fitted is not None
+            best = min(max(round(peak.fitted), 1), self.plan.limit)
+            interval = "" if peak.low is None else f" [{peak.low:.3g}, {peak.high:.3g}]"
+            why = f"the score peaks at B = {peak.fitted:.3g}{interval}"
+        else:
+            best, why = self._without_peak(sizes, scores, peak.undetermined)
+        self.start = self.current = self.reference = self._recipe(rate, best)
+        for size, row in zip(sizes, scores, strict=True):
+            if size != best:
+                self._record(1, "batch_size", self._recipe(rate, size), row, None, False, "")
+        row = self.trials.scores([self.start], self.plan.seeds)[0]
+        self._record(1, "batch_size", self.start, row, None, True, why)
+
+    def _without_peak(self, sizes: list[int], scores: Array, reason: str) -> tuple[int, str]:
+        """Of the sizes that cannot be told from the best, the largest."""
+        k = int(np.argmax(means(scores)))
+        alike = [i for i in range(k + 1, len(sizes))
+                 if compare(scores[i], scores[k]).finding in ("held", "rose")]  # fmt: skip
+        chosen = max([k, *alike])
+        if chosen == len(sizes) - 1 and sizes[-1] == self.plan.limit and not alike:
+            return sizes[chosen], (
+                f"the score still rises at the largest batch allowed, {sizes[-1]}: a lower "
+                "learning rate would have its best batch below"
+            )
+        if chosen == 0:
+            return sizes[0], (
+                f"the score falls from the smallest batch tried on, {sizes[0]}: a higher learning "
+                "rate would have its best batch above"
+            )
+        told = f"no peak is resolved ({reason})"
+        if alike:
+            told += f"; of the batch sizes that cannot be told from the best, {sizes[k]}, the "
+            told += "largest is taken"
+        return sizes[chosen], told
+
+    def _suspect(self, scores: Array) -> None:
+        """Scores that never change betray an argument without effect."""
+        found = scores[~np.isnan(scores).any(axis=1)]
+        if not len(found) or np.ptp(found, axis=1).any():
+            return
+        note = "the score is the same for every seed: train seems to ignore seed, so the noise is "
+        note += "not known and every difference counts"
+        if not np.ptp(found):
+            note = "the score is the same for every batch size and seed: train seems to ignore "
+            note += "what it is given"
+        self.notes.append(note)
+        warnings.warn(note, TuneWarning, stacklevel=6)
+
+    # Stage 2 ------------------------------------------------------------------------------------
+
+    def _grow(self, via: str) -> None:
+        """Batches three times as large, until the score falls beyond its noise."""
+        words = via.replace("_", " ")
+        while (larger := self._larger(via)) is not None:
+            assert self.reference is not None
+            self.progress.line(f"stage 2: B = {larger.batch_size}, {words} with it")
+            scores, reference = self._judge(larger, self.reference)
+            found = compare(scores, reference)
+            accepted = found.finding in ("held", "rose")
+            why = _why(found, scores)
+            self._record(2, via, larger, scores, found, accepted, why)
+            if not accepted:
+                return
+            self.current = larger
+            if found.finding == "rose":
+                self.reference = larger
+
+    def _larger(self, via: str) -> Recipe | None:
+        """The next recipe; None where the hardware's limit leaves no room."""
+        assert self.current is not None
+        size = min(_FACTOR * self.current.batch_size, self.plan.limit)
+        if size < _WORTHWHILE * self.current.batch_size:
+            return None
+        scaled = self.current.scaled_to(batch_size=size, via=via)
+        return replace(scaled, notes=())  # its own are worked out anew
+
+    def _judge(
+        self, candidate: Recipe, reference: Recipe, *, rise: bool = False
+    ) -> tuple[Array, Array]:
+        """Scores of both by seed, with more seeds while the decision is close.
+
+        With ``rise`` it is a rise that must be certain, else a fall.
+        """
+        n = self.plan.seeds
+        while True:
+            scores = self.trials.scores([candidate, reference], n)
+            found = compare(scores[0], scores[1])
+            close = found.finding == "unclear"
+            if rise:
+                close = found.finding == "held" and found.mean > found.error
+            if not close or n == self.plan.max_seeds:
+                return scores[0], scores[1]
+            n = min(n + 2, self.plan.max_seeds)
+
+    # Stage 3 ------------------------------------------------------------------------------------
+
+    def _retune(self) -> None:
+        """Nearby batch sizes on a linear scale; a move must be worth more than its noise."""
+        assert self.current is not None
+        centre = self.current
+        sizes = sorted({round(share * centre.batch_size) for share in _NEARBY}
+                       - {centre.batch_size, 0})  # fmt: skip
+        self.progress.line(f"stage 3: batch sizes near {centre.batch_size}")
+        nearby = [replace(centre, batch_size=size, notes=()) for size in sizes
+                  if size <= self.plan.limit]  # fmt: skip
+        self.trials.scores([centre, *nearby], self.plan.seeds)  # side by side
+        best = (0.0, centre)
+        judged = []
+        for recipe in nearby:
+            scores, reference = self._judge(recipe, centre, rise=True)
+            found = compare(scores, reference)
+            judged.append((recipe, scores, found))
+            if found.finding == "rose":
+                best = max(best, (found.mean, recipe), key=lambda pair: pair[0])
+        self.current = best[1]
+        for recipe, scores, found in judged:
+            taken = recipe is self.current
+            why = _why(found, scores, _OF_A_RISE)
+            self._record(3, "batch_size", recipe, scores, found, taken, why)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _recipe(self, rate: float, size: int) -> Recipe:
+        plan = self.plan
+        return Recipe(learning_rate=rate, batch_size=size, n_train=plan.n_train,
+                      momentum=plan.momentum, epochs=plan.epochs)  # fmt: skip
+
+    def _scores_at(self, rate: float, sizes: list[int]) -> Array:
+        return self.trials.scores([self._recipe(rate, s) for s in sizes], self.plan.seeds)
+
+    def _record(
+        self, stage: int, changed: str, recipe: Recipe, scores: Array,
+        found: Difference | None, accepted: bool, why: str,
+    ) -> None:  # fmt: skip
+        good = scores[~np.isnan(scores)]
+        error = float(good.std(ddof=1) / math.sqrt(len(good))) if len(good) > 1 else math.nan
+        self.trail.append(Decision(
+            stage=stage, changed=changed, recipe=recipe,
+            score=float(good.mean()) if len(good) else math.nan, score_error=error,
+            difference=None if found is None else found.mean,
+            difference_error=None if found is None else found.error,
+            n_seeds=len(scores), accepted=accepted, why=why,
+        ))  # fmt: skip
+        if why:
+            self.progress.decided(
+                f"stage {stage}: B = {recipe.batch_size}, learning rate "
+                f"{recipe.learning_rate:.4g}, momentum {recipe.momentum:.4g}: {why}"
+            )
+
+    def _told(self) -> str:
+        assert self.start is not None
+        assert self.current is not None
+        ratio = self.current.batch_size / self.start.batch_size
+        if ratio > 1:
+            told = f"A batch {ratio:.3g} times as large scores no less beyond the noise"
+        else:
+            told = "No larger batch keeps the score"
+        if self.current.batch_size == self.plan.limit:
+            told += ", up to the largest batch allowed"
+        seen = [d.difference_error for d in self.trail
+                if d.stage == 2 and d.accepted and d.difference_error]  # fmt: skip
+        if seen:
+            told += f"; a loss below about {2 * max(seen):.2g} would not have been seen"
+        return told + "."
+
+    def _result(self, complete: bool, told: str) -> TuneResult:
+        if self.current is None or self.start is None:
+            raise InputError(
+                f"the budget was spent before anything could be decided: {told.split(': ', 1)[1]}"
+            )
+        before, after = (self.trials.steps(r.batch_size) for r in (self.start, self.current))
+        update, example = _time_of_an_update(self.trials)
+        return TuneResult(
+            recipe=self.current, start=self.start, complete=complete, conclusion=told,
+            trail=tuple(self.trail), updates_before=before, updates_after=after,
+            epochs=self.plan.epochs, n_runs=self.trials.n_runs, n_updates=self.trials.n_steps,
+            seconds=self.trials.seconds, seconds_per_update=update, seconds_per_example=example,
+            notes=tuple(dict.fromkeys((*self.notes, *self.current.notes))),
+        )  # fmt: skip
+
+
+_OF_A_FALL = {
+    "fell": "falls beyond its noise",
+    "unclear": "may have fallen, and more seeds did not tell: taken for a fall",
+    "held": "no fall beyond its noise",
+    "rose": "rises beyond its noise",
+}
+_OF_A_RISE = dict.fromkeys(_OF_A_FALL, "no better beyond its noise") | {
+    "rose": "better beyond its noise"
+}
+
+
+def _why(found: Difference, scores: Array, words: dict[str, str] = _OF_A_FALL) -> str:
+    if broken := int(np.isnan(scores).sum()):
+        return f"training gave no score in {broken} of {len(scores)} seeds"
+    return f"{found}: {words[found.finding]}"
+
+
+def _time_of_an_update(trials: Trials) -> tuple[float, float]:
+    """Seconds for an update, and for each of its examples, fitted to all runs."""
+    runs = trials.timings()
+    if runs.empty:
+        return 0.0, 0.0
+    per_update = (runs["duration"] / runs["steps"]).to_numpy(float)
+    sizes = runs["batch_size"].to_numpy(float)
+    A = np.stack([np.ones_like(sizes), sizes], axis=1) / per_update[:, None]  # relative errors
+    (update, example), _ = scipy.optimize.nnls(A, np.ones(len(A)))
+    return float(update), float(example)

@@ -1,0 +1,142 @@
+"""What tuning found, and how it got there."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noisescale.checks import check_whole
+from noisescale.noise import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One step of the trail.
+
+    Attributes:
+        stage: 1, 2 or 3 of appendix E.
+        changed: ``"batch_size"`` alone, or with it ``"learning_rate"`` or ``"momentum"``.
+        recipe: what was tried.
+        score, score_error: its mean over seeds, and the standard error.
+        difference, difference_error: from the reference, paired by seed; None for the reference.
+        n_seeds: how many seeds this rests on.
+        accepted: whether the tuning went on from here.
+        why: in words.
+    """
+
+    stage: int
+    changed: str
+    recipe: Recipe
+    score: float
+    score_error: float
+    difference: float | None
+    difference_error: float | None
+    n_seeds: int
+    accepted: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """A recipe with as large a batch as costs no accuracy.
+
+    Attributes:
+        recipe: the final recipe, with its notes.
+        start: the recipe of the best batch size at the first learning rate and momentum.
+        complete: whether all three stages came to their end within the budget.
+        conclusion: what happened, in words.
+        trail: every recipe that was judged, in order.
+        updates_before, updates_after: gradient updates in the same number of epochs.
+        epochs: that number.
+        n_runs, n_updates, seconds: what the tuning took; seconds are summed over workers.
+        seconds_per_update, seconds_per_example: the time of an update of B examples is about the
+            first plus B times the second, fitted to these runs.
+        notes: what to watch out for.
+    """
+
+    recipe: Recipe
+    start: Recipe
+    complete: bool
+    conclusion: str
+    trail: tuple[Decision, ...]
+    updates_before: int
+    updates_after: int
+    epochs: float
+    n_runs: int
+    n_updates: int
+    seconds: float
+    seconds_per_update: float
+    seconds_per_example: float
+    notes: tuple[str, ...]
+
+    def projected_speedup(self, devices: int) -> float:
+        """Of the final recipe on so many devices, against the start on one.
+
+        By the timings of these runs, a batch shared out evenly, communication not counted.
+        """
+        devices = check_whole("devices", devices, at_least=1)
+        before = self._seconds(self.updates_before, self.start.batch_size)
+        after = self._seconds(self.updates_after, self.recipe.batch_size / devices)
+        return before / after
+
+    def _seconds(self, updates: int, examples_each: float) -> float:
+        return updates * (self.seconds_per_update + self.seconds_per_example * examples_each)
+
+    def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
+        """Draw the trail into ``where``: axes or a file's path."""
+        from matplotlib.axes import Axes
+        from matplotlib.figure import Figure
+
+        from noisescale.tune.drawing import draw_trail
+
+        axes = where if isinstance(where, Axes) else Figure(figsize=(7.5, 4.2)).add_subplot()
+        draw_trail(self, axes)
+        if isinstance(where, (str, Path)):
+            axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
+        return axes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, ready for JSON but for NaN, which is None."""
+        content = dict(vars(self))
+        content["recipe"], content["start"] = self.recipe.to_dict(), self.start.to_dict()
+        content["trail"] = [asdict(d) | {"recipe": d.recipe.to_dict()} for d in self.trail]
+        content["notes"] = list(self.notes)
+        content["projected_speedup"] = {str(k): self.projected_speedup(k) for k in (1, 4, 16, 64)}
+        plain: dict[str, Any] = _without_nan(content)
+        return plain
+
+    def __repr__(self) -> str:
+        return "\n".join([self._headline(), "", *self._trail_lines(), "", self.conclusion,
+                          *(f"- {note}" for note in self.notes)])  # fmt: skip
+
+    def _headline(self) -> str:
+        r = self.recipe
+        speedups = ", ".join(f"{self.projected_speedup(k):.2g} with {k}" for k in (1, 4, 16))
+        return (
+            f"B = {r.batch_size}, learning rate {r.learning_rate:.4g}, momentum {r.momentum:.4g}: "
+            f"{self.updates_after:,} updates where B = {self.start.batch_size} takes "
+            f"{self.updates_before:,}.\n"
+            f"Projected speed-up by devices: {speedups} (communication not counted). "
+            f"{self.n_runs} runs, {self.n_updates:,} updates, {self.seconds:.3g} s of training."
+        )
+
+    def _trail_lines(self) -> list[str]:
+        rows = [("stage", "B", "ε", "m", "score", "", "why")]
+        for d in self.trail:
+            error = "" if d.score_error != d.score_error else f" ± {d.score_error:.2g}"
+            rows.append((str(d.stage), str(d.recipe.batch_size), f"{d.recipe.learning_rate:.4g}",
+                         f"{d.recipe.momentum:.4g}", f"{d.score:.4g}{error}",
+                         "taken" if d.accepted else "", d.why))  # fmt: skip
+        widths = [max(len(row[k]) for row in rows) for k in range(6)]
+        return ["  ".join([*(c.ljust(w) for c, w in zip(row[:6], widths, strict=True)), row[6]])
+                for row in rows]  # fmt: skip
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(v) for v in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value

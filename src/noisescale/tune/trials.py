@@ -1,0 +1,193 @@
+"""Scores of recipes by seed: from the store, and made where it lacks them, within a budget."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from noisescale.errors import InputError
+from noisescale.noise import Recipe
+from noisescale.progress import Progress
+from noisescale.sweep.engines import Engine
+from noisescale.sweep.execute import execute
+from noisescale.sweep.store import RunStore
+from noisescale.tune.decide import Array
+from noisescale.tune.function import TrainFunction, identity, pack
+from noisescale.tune.trial import LATE, Trial
+
+_WORK = "noisescale.tune.trial:run_trials"
+
+
+class BudgetSpentError(Exception):
+    """The next runs would exceed the budget; its text says which."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that may be spent, None for no limit. Stored runs count as when they were made."""
+
+    runs: int | None = None
+    steps: int | None = None
+    seconds: float | None = None  # of training, summed over workers
+
+
+class Trials:
+    """The runs of one tuning."""
+
+    def __init__(
+        self,
+        *,
+        function: str,
+        packed: bytes,
+        timeout: float | None,
+        n_train: int,
+        epochs: float,
+        first_seed: int,
+        store: RunStore,
+        engine: Callable[[], Engine],
+        budget: Budget,
+        progress: Progress,
+    ) -> None:
+        self._function, self._packed, self._timeout = function, packed, timeout
+        self._n_train, self._epochs, self._first_seed = n_train, epochs, first_seed
+        self._store, self._engine = store, engine
+        self._budget, self._progress = budget, progress
+        self._asked: dict[str, Trial] = {}
+        self.seconds = 0.0
+
+    @property
+    def n_runs(self) -> int:
+        """Runs that the tuning has used."""
+        return len(self._asked)
+
+    @property
+    def n_steps(self) -> int:
+        """Updates in them."""
+        return sum(trial.steps for trial in self._asked.values())
+
+    def steps(self, batch_size: int) -> int:
+        """Updates in the fixed number of epochs."""
+        return max(1, round(self._epochs * self._n_train / batch_size))
+
+    def scores(self, recipes: Sequence[Recipe], n_seeds: int) -> Array:
+        """(recipes, seeds), NaN where a run diverged or did not end in time."""
+        trials = [[self._trial(recipe, k) for k in range(n_seeds)] for recipe in recipes]
+        wanted = {trial.key: trial for row in trials for trial in row}
+        self._afford(wanted)
+        self._execute(wanted)
+        frame = self._store.frame(wanted).set_index("key")
+        self._check(frame)
+        new = [key for key in wanted if key not in self._asked]
+        self.seconds += float(frame.loc[new, "duration"].sum())
+        self.seconds += sum(_time_limit(str(error)) or 0.0 for error in frame.loc[new, "error"])
+        self._asked |= wanted
+        if "score" not in frame:
+            return np.full((len(recipes), n_seeds), np.nan)
+        score = frame["score"].where(frame["status"] == "done")
+        return np.array([[score[trial.key] for trial in row] for row in trials], float)
+
+    def timings(self) -> pd.DataFrame:
+        """Batch size, steps and duration of every run that came to its end."""
+        frame = self._store.frame(self._asked)
+        return frame.loc[frame["status"] == "done", ["batch_size", "steps", "duration"]]
+
+    def _trial(self, recipe: Recipe, k: int) -> Trial:
+        return Trial(
+            function=self._function, n_train=self._n_train, batch_size=recipe.batch_size,
+            learning_rate=recipe.learning_rate, momentum=recipe.momentum,
+            steps=self.steps(recipe.batch_size), seed=self._first_seed + k,
+        )  # fmt: skip
+
+    def _afford(self, wanted: dict[str, Trial]) -> None:
+        new = [trial for key, trial in wanted.items() if key not in self._asked]
+        steps, limit = sum(trial.steps for trial in new), self._budget
+        if limit.runs is not None and self.n_runs + len(new) > limit.runs:
+            raise BudgetSpentError(
+                f"the budget of {limit.runs} runs has {limit.runs - self.n_runs} left, and the "
+                f"next comparison takes {len(new)}"
+            )
+        if limit.steps is not None and self.n_steps + steps > limit.steps:
+            raise BudgetSpentError(
+                f"the budget of {limit.steps:,} updates has {limit.steps - self.n_steps:,} left, "
+                f"and the next comparison takes {steps:,}"
+            )
+        if new and limit.seconds is not None and self.seconds >= limit.seconds:
+            raise BudgetSpentError(
+                f"the budget of {limit.seconds:g} s of training is spent ({self.seconds:.3g} s)"
+            )
+
+    def _execute(self, wanted: dict[str, Trial]) -> None:
+        stored = self._store.frame(wanted)
+        have = {row["key"] for _, row in stored.iterrows() if not self._worth_trying(row)}
+        missing = [trial for key, trial in wanted.items() if key not in have]
+        if missing:
+            execute(
+                missing, self._store, self._engine(), (_WORK, self._packed, self._timeout),
+                retries=0, final={"done", "diverged"}, n_stored=len(wanted) - len(missing),
+                progress=self._progress,
+            )  # fmt: skip
+
+    def _worth_trying(self, row: "pd.Series[Any]") -> bool:
+        """Failed runs are tried again, but not one that had as much time before."""
+        if row["status"] != "failed":
+            return False
+        had = _time_limit(str(row["error"]))
+        return had is None or self._timeout is None or self._timeout > had
+
+    def _check(self, frame: pd.DataFrame) -> None:
+        """A function that raises is the user's to mend; one that is late is a finding."""
+        for _, row in frame[frame["status"] == "failed"].iterrows():
+            error = str(row["error"])
+            if _time_limit(error) is not None:
+                continue
+            settings = ", ".join(f"{name}={row[name]:g}" for name in (
+                "batch_size", "learning_rate", "momentum", "steps", "seed"))  # fmt: skip
+            done = sum(status == "done" for status in self._store.statuses().values())
+            raise InputError(
+                f"train({settings}) failed: {error.strip().splitlines()[-1]}. Mend it and call "
+                f"again: {done} finished runs are kept in {self._store.path}."
+            )
+
+
+def _time_limit(error: str) -> float | None:
+    return float(error.removeprefix(f"{LATE} after ").removesuffix(" s")) if (
+        error.startswith(LATE)
+    ) else None  # fmt: skip
+
+
+def scores_of(
+    train: TrainFunction,
+    n_train: int,
+    recipes: Sequence[Recipe],
+    *,
+    epochs: float,
+    n_seeds: int,
+    first_seed: int,
+    store: RunStore,
+    engine: Callable[[], Engine],
+    progress: Progress,
+) -> Array:
+    """(recipes, seeds): each recipe's scores over the same seeds, without any tuning."""
+    trials = Trials(
+        function=identity(train), packed=pack(train), timeout=None, n_train=n_train,
+        epochs=epochs, first_seed=first_seed, store=store, engine=engine, budget=Budget(),
+        progress=progress,
+    )  # fmt: skip
+    return trials.scores(recipes, n_seeds)
+
+
+def means(scores: Array) -> Array:
+    """Mean score of each recipe; minus infinity where any seed gave none."""
+    return np.where(np.isnan(scores).any(axis=1), -np.inf, np.nan_to_num(scores).mean(axis=1))
+
+
+def peak_frame(sizes: Iterable[int], scores: Array) -> pd.DataFrame:
+    """Scores as :func:`noisescale.find_peak` wants them."""
+    rows = [
+        {"batch_size": size, "seed": seed, "score": value,
+         "status": "diverged" if np.isnan(value) else "done"}
+        for size, row in zip(sizes, scores, strict=True) for seed, value in enumerate(row)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)

@@ -1,0 +1,384 @@
+"""The tuner on functions whose answer is known."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import noisescale as ns
+import tune_functions as functions
+from noisescale.sweep.engines import open_engine
+from noisescale.sweep.store import RunStore
+from noisescale.tune import TuneWarning
+from noisescale.tune.decide import compare
+from noisescale.tune.function import ARGUMENTS, check_function, identity
+from tune_functions import N_TRAIN
+
+TESTS = str(Path(functions.__file__).parent)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    started = open_engine(workers=2)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def tune(engine):
+    def call(train, **options):
+        return ns.tune_large_batch(train, N_TRAIN, **{"epochs": 10, "executor": engine, **options})
+
+    return call
+
+
+def test_finds_the_peak_then_grows_until_each_quantity_costs_accuracy(tune):
+    found = tune(functions.peaked)
+    # g = 200 is B = 50 at the start. The learning rate may grow to 1 (B = 450 at .9), then
+    # 1 - m to .02 (B = 1350 at .0333, the next would be .0111).
+    assert found.start.batch_size == pytest.approx(50, rel=0.1)
+    assert found.recipe.learning_rate == pytest.approx(0.9)
+    assert found.recipe.momentum == pytest.approx(1 - 0.1 / 3)
+    assert found.recipe.batch_size == 27 * found.start.batch_size
+    assert found.recipe.kept("linear") == pytest.approx(found.start.kept("linear"))
+    assert found.complete
+    assert found.updates_before == round(10 * N_TRAIN / found.start.batch_size)
+    assert found.updates_after == round(10 * N_TRAIN / found.recipe.batch_size)
+    assert found.conclusion.startswith("A batch 27 times as large scores no less")
+    stages = [(d.stage, d.changed, d.accepted) for d in found.trail]
+    assert (2, "learning_rate", False) in stages
+    assert (2, "momentum", False) in stages
+    assert sum(d.stage == 3 for d in found.trail) == 4
+    rejected = next(d for d in found.trail if d.changed == "learning_rate" and not d.accepted)
+    assert rejected.difference < -0.03
+    assert "falls beyond its noise" in rejected.why
+
+
+def test_prints_the_recipe_and_every_decision(tune):
+    told = repr(tune(functions.peaked))
+    assert told.startswith("B = 1")
+    assert "Projected speed-up by devices" in told
+    assert "the score peaks at B = " in told
+    assert "no fall beyond its noise" in told
+    assert "beyond the 3 up to which the rule was seen to hold" in told  # the recipe's own note
+
+
+def test_result_is_json_and_a_picture(tune, tmp_path):
+    found = tune(functions.peaked)
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert content["recipe"]["batch_size"] == found.recipe.batch_size
+    assert len(content["trail"]) == len(found.trail)
+    found.plot(tmp_path / "trail.png")
+    assert (tmp_path / "trail.png").stat().st_size > 5_000
+
+
+def test_speedup_follows_the_timings(tune):
+    found = tune(functions.peaked)
+    assert found.projected_speedup(1) > 1  # fewer updates, the same examples
+    assert found.projected_speedup(16) >= found.projected_speedup(4)
+    many = found.projected_speedup(10**9)
+    a, b = found.seconds_per_update, found.seconds_per_example
+    limit = found.updates_before * (a + b * found.start.batch_size) / (found.updates_after * a)
+    assert many == pytest.approx(limit, rel=1e-3)
+
+
+def test_noise_that_hides_everything_is_said(tune):
+    found = tune(functions.noisy, max_seeds=5)
+    assert "would not have been seen" in found.conclusion or "No larger" in found.conclusion
+    first = next(d for d in found.trail if d.stage == 1 and d.accepted)
+    assert "no peak is resolved" in first.why or "[" in first.why  # never a bare number
+    closest = [d for d in found.trail if d.stage == 2]
+    assert max(d.n_seeds for d in closest) > 3 or all("no fall" in d.why for d in closest)
+
+
+def test_flat_scores_end_at_the_largest_batch(tune):
+    found = tune(functions.flat, largest_batch=2_000)
+    assert found.recipe.batch_size == 2_000
+    assert "up to the largest batch allowed" in found.conclusion
+
+
+def test_rising_scores_end_at_the_limit_and_ask_for_a_lower_learning_rate(tune):
+    found = tune(functions.rising, largest_batch=4_000)
+    assert found.recipe.batch_size == 4_000
+    first = next(d for d in found.trail if d.accepted)
+    assert "still rises at the largest batch allowed, 4000" in first.why
+    assert "lower learning rate" in first.why
+
+
+def test_falling_scores_stay_at_the_smallest_batch(tune):
+    found = tune(functions.falling)
+    assert found.start.batch_size == found.recipe.batch_size == 1
+    assert "higher learning rate" in next(d for d in found.trail if d.accepted).why
+    assert found.conclusion.startswith("No larger batch keeps the score")
+
+
+def test_reduces_a_learning_rate_at_which_training_is_not_stable(tune):
+    found = tune(functions.touchy)
+    assert found.start.learning_rate == pytest.approx(0.1 / 9)
+    assert found.notes[:2] == (
+        "training was not stable at learning rate 0.1",
+        "training was not stable at learning rate 0.0333",
+    )
+    # Beyond .02 it diverges, so only the momentum can grow.
+    assert found.recipe.learning_rate == pytest.approx(0.1 / 9)
+    assert found.recipe.momentum > 0.95
+    assert any("gave no score in 3 of 3 seeds" in d.why for d in found.trail)
+
+
+def test_training_that_always_diverges_is_refused_in_words(tune):
+    with pytest.raises(ns.InputError, match=r"no score at any learning rate from 0.1 down to 0.00"):
+        tune(functions.diverging)
+
+
+def test_a_function_that_raises_stops_the_tuning_and_keeps_what_is_done(tune, tmp_path):
+    with pytest.raises(ns.InputError, match="out of memory at this batch") as caught:
+        tune(functions.raising, store=tmp_path)
+    assert "train(batch_size=" in str(caught.value)
+    assert "finished runs are kept" in str(caught.value)
+    with RunStore(tmp_path) as store:
+        assert (store.frame()["status"] == "done").sum() == 6
+
+
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        (functions.texting, "train must return a number, got 'ninety per cent' of type str"),
+        (functions.infinite, "train must return a number, got 'inf'"),
+    ],
+)
+def test_what_is_no_score_is_refused(tune, train, told):
+    with pytest.raises(ns.InputError, match=told):
+        tune(train)
+
+
+def test_runs_that_hang_are_given_up(tune, tmp_path):
+    found = tune(functions.hanging_when_small, timeout=3, batch_sizes=[8, 32, 128, 512],
+                 store=tmp_path, seeds=2)  # fmt: skip
+    assert found.start.batch_size == pytest.approx(50, rel=0.2)
+    began = time.monotonic()
+    again = tune(functions.hanging_when_small, timeout=3, batch_sizes=[8, 32, 128, 512],
+                 store=tmp_path, seeds=2)  # fmt: skip
+    assert again.recipe == found.recipe
+    assert time.monotonic() - began < 3  # what had as much time before is not tried again
+
+
+def test_a_seed_without_effect_is_noticed(tune):
+    with pytest.warns(TuneWarning, match="ignore seed"):
+        found = tune(functions.seedless)
+    assert any("ignore seed" in note for note in found.notes)
+    assert found.recipe.batch_size >= 9 * found.start.batch_size
+
+
+def test_an_argument_that_is_never_used_is_noticed():
+    assert check_function(functions.without_momentum) == [
+        "train takes momentum but never uses it: what is tuned must have an effect"
+    ]
+    assert check_function(functions.peaked) == []
+    assert check_function(functions.noisy) == []
+
+
+def test_arguments_used_inside_a_nested_function_count():
+    def train(*, batch_size, learning_rate, momentum, steps, seed):
+        def inner():
+            return batch_size + learning_rate + momentum + steps + seed
+
+        return inner()
+
+    assert check_function(train) == []
+
+
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        (3, "train must be a function, got int"),
+        (lambda batch_size, learning_rate, momentum, steps: 0.0, "it has no seed"),
+        (lambda data, **settings: 0.0, "an argument 'data' without a default"),
+    ],
+)
+def test_what_cannot_be_called_is_refused(train, told):
+    with pytest.raises(ns.InputError, match=told):
+        ns.tune_large_batch(train, N_TRAIN, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"epochs": 0}, "epochs must be a finite number above 0, got 0"),
+        ({"n_train": 1}, "n_train must be at least 2, got 1"),
+        ({"learning_rate": -1}, "learning_rate must be"),
+        ({"momentum": 1.0}, r"momentum must be a finite number in \[0, 1\), got 1"),
+        ({"largest_batch": 20_000}, "largest_batch must be at most n_train, 10000, got 20000"),
+        ({"batch_sizes": [5]}, r"two batch sizes or more, got \[5\]"),
+        ({"batch_sizes": [5, 50_000]}, "a batch size must be at most 10000, got 50000"),
+        ({"seeds": 1}, "seeds must be at least 2, got 1"),
+        ({"timeout": 0}, "timeout must be a finite number above 0, got 0"),
+        ({"max_runs": 5}, "a budget of 5 runs is too small to decide anything: .* takes 12"),
+        ({"max_steps": 99}, "a budget of 99 updates is too small to decide anything"),
+        ({"max_seconds": float("nan")}, "max_seconds must be"),
+    ],
+)
+def test_bad_input_is_one_sentence(options, told):
+    with pytest.raises(ns.InputError, match=told) as caught:
+        ns.tune_large_batch(functions.peaked, **{"n_train": N_TRAIN, "epochs": 1} | options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("budget", [{"max_runs": 20}, {"max_steps": 60_000}])
+def test_a_budget_is_kept_and_the_best_recipe_so_far_given(tune, budget):
+    found = tune(functions.peaked, **budget)
+    assert not found.complete
+    assert found.conclusion.startswith("Stopped early: the budget of")
+    assert found.n_runs <= budget.get("max_runs", 10**9)
+    assert found.n_updates <= budget.get("max_steps", 10**9)
+    assert 8 <= found.recipe.batch_size <= 512
+
+
+def test_a_budget_of_time_stops_too(tune):
+    found = tune(functions.peaked, max_seconds=1e-9)
+    assert not found.complete
+    assert "s of training is spent" in found.conclusion
+
+
+def test_no_run_is_made_twice(tune, tmp_path):
+    calls, runs = tmp_path / "calls", tmp_path / "runs"
+    calls.mkdir()
+    runs.mkdir()
+    train = functions.Counting(calls)
+    first = tune(train, store=runs)
+    assert len(list(calls.iterdir())) == first.n_runs
+    again = tune(train, store=runs)
+    assert again.recipe == first.recipe
+    assert again.trail == first.trail
+    assert all(path.read_text() == "called\n" for path in calls.iterdir())
+
+
+def test_killed_and_resumed_ends_the_same(tune, tmp_path):
+    for name in ("calls", "runs", "other"):
+        (tmp_path / name).mkdir()
+    script = (
+        "import sys; from pathlib import Path; import noisescale as ns, tune_functions as f\n"
+        f"ns.tune_large_batch(f.Counting({str(tmp_path / 'calls')!r}), f.N_TRAIN, epochs=10, "
+        f"store={str(tmp_path / 'runs')!r}, workers=2)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": TESTS}
+    for made in (5, 25):  # in stage 1, and later
+        process = subprocess.Popen([sys.executable, "-c", script], env=env)
+        while len(list((tmp_path / "calls").iterdir())) < made and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with RunStore(tmp_path / "runs") as store:
+        done = len(store.frame())
+    assert done > 0
+    resumed = tune(functions.Counting(tmp_path / "calls"), store=tmp_path / "runs")
+    fresh = tune(functions.Counting(tmp_path / "calls"), store=tmp_path / "other")
+    assert resumed.recipe == fresh.recipe
+    assert resumed.trail == fresh.trail
+
+
+def test_closures_travel(tune):
+    best = 100
+
+    def train(*, batch_size, learning_rate, momentum, steps, seed):
+        return -abs(np.log(batch_size / best)) + 1e-3 * seed * steps / batch_size**2 + momentum * 0
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TuneWarning)
+        found = tune(train, max_runs=21)
+    assert 50 <= found.recipe.batch_size <= 200
+
+
+def test_identity_changes_with_the_code():
+    def one(*, batch_size, learning_rate, momentum, steps, seed):
+        return batch_size
+
+    def two(*, batch_size, learning_rate, momentum, steps, seed):
+        return batch_size + 1
+
+    two.__qualname__ = one.__qualname__
+    assert identity(one) != identity(two)
+    assert identity(one) == identity(one)
+    assert identity(functions.Counting("x")) == "counting"
+
+
+class TestCompare:
+    def test_against_students_test(self):
+        from scipy import stats
+
+        rng = np.random.default_rng(0)
+        for shift in (-0.5, -0.2, 0.0, 0.3):
+            a, b = rng.normal(shift, 0.3, 6), rng.normal(0, 0.3, 6)
+            found = compare(a, b)
+            less = stats.ttest_rel(a, b, alternative="less").pvalue < 0.05
+            more = stats.ttest_rel(a, b, alternative="greater").pvalue < 0.05
+            assert (found.finding == "fell") == less
+            assert (found.finding == "rose") == more
+            assert found.error == pytest.approx((a - b).std(ddof=1) / np.sqrt(6))
+
+    def test_false_falls_are_as_rare_as_promised(self):
+        rng = np.random.default_rng(1)
+        falls = sum(
+            compare(rng.normal(0, 1, 4), rng.normal(0, 1, 4)).finding == "fell"
+            for _ in range(4_000)
+        )
+        assert 0.04 < falls / 4_000 < 0.06
+
+    def test_a_breakdown_is_a_fall(self):
+        good = np.array([0.9, 0.91, 0.92])
+        assert compare(np.array([0.95, np.nan, 0.97]), good).finding == "fell"
+
+    def test_without_noise_every_difference_counts(self):
+        assert compare(np.full(3, 0.5), np.full(3, 0.5)).finding == "held"
+        assert compare(np.full(3, 0.4), np.full(3, 0.5)).finding == "fell"
+        assert compare(np.full(3, 0.6), np.full(3, 0.5)).finding == "rose"
+
+
+def test_every_argument_is_given(tune):
+    seen = tune(lambda **given: float(sorted(given) == sorted(ARGUMENTS)) + given["seed"],
+                max_runs=20, largest_batch=600)  # fmt: skip
+    assert seen.trail[0].score == pytest.approx(2.0)
+
+
+class TestCommand:
+    def run(self, *args, cwd):
+        env = {**os.environ, "PYTHONPATH": TESTS}
+        command = [sys.executable, "-m", "noisescale", "tune", *args]
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+
+    def test_json_is_all_that_is_printed(self, tmp_path):
+        done = self.run("tune_functions:talking", "--n-train", "10000", "--epochs", "10", "--json",
+                        "--plot", "trail.svg", cwd=tmp_path)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["recipe"]["batch_size"] > 400
+        assert (tmp_path / "trail.svg").exists()
+        assert (tmp_path / "tune-runs" / "runs.sqlite").exists()
+
+    def test_says_what_it_decides_and_why(self, tmp_path):
+        done = self.run("tune_functions:peaked", "--n-train", "10000", "--epochs", "10",
+                        cwd=tmp_path)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "stage 1: B = " in done.stderr
+        assert "stage 2: B = " in done.stderr
+        assert "falls beyond its noise" in done.stderr
+        assert done.stdout.startswith("B = ")
+
+    @pytest.mark.parametrize(
+        ("args", "told"),
+        [
+            (["nowhere:train", "--epochs", "1"], "the training function 'nowhere:train' cannot"),
+            (["tune_functions:peaked", "--epochs", "1"], "give --n-train"),
+            (["tune_functions:N_TRAIN", "--epochs", "1"], "must be a function, got int"),
+        ],
+    )
+    def test_bad_usage_is_one_line(self, args, told, tmp_path):
+        done = self.run(*args, cwd=tmp_path)
+        assert done.returncode == 2
+        assert told in done.stderr
+        assert done.stderr.count("\n") == 1
