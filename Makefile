@@ -44,6 +44,9 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/gradient_noise.py
 	.venv-bench/bin/python benchmarks/evidence.py
 	.venv-bench/bin/python benchmarks/evidence_or_validation.py
+	.venv-bench/bin/python benchmarks/deep_evidence.py
+	.venv-bench/bin/python benchmarks/growth.py
+	.venv-bench/bin/python benchmarks/tune.py
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -206,7 +206,7 @@ class Pool:
     def capacity(self):
         return self._capacity
 
-    def submit(self, configs):
+    def submit(self, work, configs):
         future = Future()
         self.flying.append((future, configs))
         if len(self.flying) == self._capacity or self.rng.random() < 0.5:
@@ -246,6 +246,6 @@ def test_no_innocent_run_is_ever_blamed(monkeypatch):
         )
         plan = plan_of("slow", 8)
         progress = SimpleNamespace(finished=lambda run, record: None)
-        _Sweep(pool, store, 2, {"done"}, progress).drive(plan)
+        _Sweep(pool, store, ("work",), 2, {"done"}, progress).drive(plan)
         failed = {run.seed for run in plan if stored[run.key] == "failed"}
         assert failed == deadly
