@@ -4,7 +4,6 @@ import json as jsonlib
 import sys
 import warnings
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -14,6 +13,7 @@ from rich.console import Console
 from noisescale._version import __version__
 from noisescale.cli_data import data_app
 from noisescale.cli_options import Cluster, Debug, Json, Quiet, Workers
+from noisescale.cli_paper import paper, report
 from noisescale.cli_tune import tune
 from noisescale.errors import InputError
 from noisescale.progress import show_progress
@@ -27,16 +27,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(epilog="Example: noisescale paper --only units --scale smoke --out /tmp/report")(paper)
+app.command(epilog="Example: noisescale report paper-report")(report)
 app.add_typer(data_app, name="data")
 app.command(epilog="Example: noisescale tune my_training:train --n-train 50000 --epochs 10")(tune)
-
-
-class ScaleOption(StrEnum):
-    """How much of the paper's work to do."""
-
-    smoke = "smoke"
-    quick = "quick"
-    full = "full"
 
 
 def _version(asked: bool) -> None:
@@ -53,52 +47,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command(epilog="Example: noisescale paper --only units --scale smoke --out /tmp/report")
-def paper(
-    only: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST", help="Sections to measure, separated by commas. Default: all."
-        ),
-    ] = None,
-    scale: Annotated[
-        ScaleOption,
-        typer.Option(help="smoke: seconds, quick: minutes, full: the paper's own sizes."),
-    ] = ScaleOption.quick,
-    seeds: Annotated[
-        int | None, typer.Option(help="Seeds for each experiment. Default: 1, 2 or 5 by scale.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("paper-report"),
-    workers: Workers = None,
-    cluster: Cluster = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Re-measure the paper, judge its claims, write a report."""
-    from noisescale.paper import run_paper
-    from noisescale.paper.claims import counts
-
-    with show_progress(silent=quiet or json) as progress:
-        done = run_paper(
-            out,
-            scale=scale.value,
-            only=None if only is None else only.split(","),
-            seeds=seeds,
-            workers=workers,
-            executor=cluster,
-            progress=progress,
-        )
-    verdicts = counts(done.claims["claims"])
-    if json:
-        print(jsonlib.dumps({"report": str(done.index.resolve()), "counts": verdicts}))
-        return
-    if not quiet:
-        summary = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-        print(f"{sum(verdicts.values())} claims: {summary} ({scale.value} scale).")
-    print(f"Report: {done.index.resolve()}")
 
 
 @app.command(epilog="Example: noisescale evidence my_model:trained --prior-precision auto")

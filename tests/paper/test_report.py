@@ -1,41 +1,27 @@
+import base64
+import io
 import json
 import re
 import shutil
 import warnings
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+import noisescale as ns
+from browser import Browser
 from noisescale.data import DataWarning
 from noisescale.errors import InputError
-from noisescale.paper import SECTIONS, run_paper
-from noisescale.paper.claims import counts, entries
+from noisescale.paper import SECTIONS, redraw, run_paper
+from noisescale.paper.claims import Judgement, Verdict, entries
+from noisescale.paper.published import Published
 from noisescale.paper.report import render
 from noisescale.paper.section import Measurement, Outcome, Picture, Section
-from noisescale.progress import Progress
+from noisescale.sweep import RunStore
 
 ENTRY = {"id", "section", "claim", "criterion", "measured", "uncertainty", "verdict",
          "convention", "primary"}  # fmt: skip
-
-
-class Lines(Progress):
-    def __init__(self):
-        self.lines, self.n_runs = [], 0
-
-    def line(self, text):
-        self.lines.append(text)
-
-    def finished(self, run, record):
-        self.n_runs += 1
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    told = Lines()
-    out = tmp_path_factory.mktemp("report")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        made = run_paper(out, scale="smoke", progress=told)
-    return made, out, told
 
 
 def test_what_is_written(report):
@@ -47,7 +33,8 @@ def test_what_is_written(report):
     drawn = {"units", "figure1", "figure1-whitened", "figure2", "figure2-whitened", "figure3",
              "figure4", "figure5", "footnote-batch-size", "footnote-training-set", "figure6",
              "figure7", "figure8", "figure8-undivided", "figure9", "figure9-approach",
-             "figure10", "figure10-labels", "appendixA", "appendixC", "appendixD"}  # fmt: skip
+             "figure10", "figure10-labels", "appendixA", "appendixC", "appendixD",
+             f"appendixE-{made.claims['data']['name']}"}  # fmt: skip
     assert {path.stem for path in (out / "figures").iterdir()} == drawn
     assert (out / "figures" / "units.svg").read_text().lstrip().startswith("<?xml")
     assert {path.name for path in out.iterdir()} == {
@@ -76,30 +63,102 @@ def test_the_page_needs_nothing_else(report):
     page = report[0].index.read_text()
     sources = re.findall(r"(?:src|href)=\"([^\"]*)\"", page)
     assert sources
-    assert all(source.startswith("data:") for source in sources)
+    assert all(source.startswith(("data:", "#")) for source in sources)
     assert "@import" not in page
+    assert len(page) < 5_000_000
+    targets = {source[1:] for source in sources if source.startswith("#")}
+    assert targets <= set(re.findall(r'\bid="([^"]+)"', page))
     assert all(re.search(rf"\b{row['id']}\b", page) for row in report[0].claims["claims"])
 
 
 def test_every_picture_says_what_it_shows(report):
     page = report[0].index.read_text()
     alts = re.findall(r'<img [^>]*alt="([^"]+)"', page)
-    assert len(alts) == page.count("<img ") == 21
+    assert len(alts) == page.count("<img ") > 22
+    assert all(len(alt) > 40 for alt in alts)
     assert "test accuracy" in alts[0]
 
 
 def test_everything_from_data_is_escaped():
     evil = '<script>alert("x")</script>'
+    judgement = Judgement("C01", Verdict.REPRODUCED, {evil: evil}, evil, evil)
     outcome = Outcome(
-        evil, (Picture("p", "<svg/>", evil, evil),), (Measurement(evil, evil, evil),), (), (evil,)
-    )
+        evil, (Picture("p", "<svg/>", evil, evil),), (Measurement(evil, evil, evil),),
+        (judgement,), (evil,),
+    )  # fmt: skip
     claims = {
-        "version": evil, "scale": evil, "seeds": 1, "seconds": 1.0, "claims": entries([]),
+        "version": evil, "scale": evil, "seeds": 1, "seconds": 1.0,
+        "claims": entries([judgement]),
         "data": {"name": evil, "source": evil, "complete": False, "fingerprint": evil},
     }  # fmt: skip
     section = Section("units", evil, lambda context: outcome)
-    page = render(claims, counts(claims["claims"]), [(section, outcome)])
-    assert "<script" not in page
+    shipped = {"units": Published(outcome, 3, True, evil)}
+    page = render(claims, [(section, outcome)], shipped, [section], f"key\n{evil}\n")
+    assert evil not in page
+    assert page.count("<script") == 1  # the calculator's
+
+
+def test_full_scale_results_stand_beside_the_fresh_ones(report):
+    made, _, _ = report
+    page = made.index.read_text()
+    assert made.full_scale["C17"] == "reproduced"
+    assert made.full_scale["C23"] == "not reproduced"
+    section = page[page.index('id="section-4"') : page.index('id="section-5"')]
+    fresh, full = section.index("fresh, smoke scale"), section.index("shipped, 3 seeds")
+    assert fresh < full
+    assert "drawn and judged again from its runs" in section
+    assert section.count("<img") == 2
+    assert "noisescale paper --only 4 --scale full --seeds 3" in section
+
+
+def test_every_run_can_be_downloaded(report):
+    page = report[0].index.read_text()
+    address = re.search(r'download="runs.csv" href="data:text/csv;base64,([^"]+)"', page)[1]
+    frame = pd.read_csv(io.StringIO(base64.b64decode(address).decode()))
+    with RunStore(report[1]) as store:
+        stored = store.frame()
+    assert list(frame["key"]) == list(stored["key"])
+    assert "score" in frame  # of the tuner's runs
+
+
+def test_redrawing_runs_nothing_and_says_the_same(report, tmp_path, monkeypatch):
+    made, out, _ = report
+    copy = shutil.copytree(out, tmp_path / "copy")
+    (copy / "index.html").unlink()
+    monkeypatch.setattr("noisescale.data.load_mnist", lambda: pytest.fail("loads images"))
+    monkeypatch.setattr("noisescale.sweep.engines.LocalEngine", lambda *_: pytest.fail("runs"))
+    again = redraw(copy)
+    assert again.claims == made.claims
+    assert (copy / "index.html").read_text() == made.index.read_text()
+
+
+def test_what_was_measured_is_not_measured_again(report, tmp_path, monkeypatch):
+    made, out, _ = report
+    copy = shutil.copytree(out, tmp_path / "copy")
+    for section in SECTIONS.values():
+        refuse = replace(section, measure=lambda context: pytest.fail("measured again"))
+        monkeypatch.setitem(SECTIONS, section.id, refuse)
+    monkeypatch.setattr("noisescale.paper.run.published", lambda section: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        again = run_paper(copy, scale="smoke")
+    assert again.claims["claims"] == made.claims["claims"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "there is no report in"),
+        ("{", "is not what `noisescale paper` writes"),
+        ('{"scale": "smoke"}', "is not what `noisescale paper` writes"),
+        ("[]", "is not what `noisescale paper` writes"),
+    ],
+)
+def test_a_folder_without_a_report_is_refused(tmp_path, content, told):
+    if content is not None:
+        (tmp_path / "claims.json").write_text(content)
+    with pytest.raises(InputError, match=told):
+        redraw(tmp_path)
 
 
 def test_bad_requests_fail_before_any_work(tmp_path):
@@ -108,7 +167,6 @@ def test_bad_requests_fail_before_any_work(tmp_path):
             run_paper(tmp_path / "out", **({"scale": "smoke"} | changes))
 
     refuse("there is no section 'Z'", only=["Z"])
-    refuse("section E cannot be measured by noisescale", only=["E"])
     refuse("seeds must be at least 1, got 0", seeds=0)
     refuse("scale must be one of smoke, quick, full, got 'huge'", scale="huge")
     assert not (tmp_path / "out").exists()
@@ -122,3 +180,68 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 def test_sections_are_keyed_by_their_id():
     assert all(key == section.id for key, section in SECTIONS.items())
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    """The report in a real browser, with what it logged and asked the network for."""
+    binary = shutil.which("chromium") or shutil.which("chromium-browser")
+    if binary is None:
+        pytest.skip("needs Chromium: install Debian's chromium package")
+    with Browser(binary) as browser:
+        browser.open(report[0].index.as_uri())
+        yield browser
+
+
+class TestBrowser:
+    def test_no_error_and_no_network(self, page):
+        assert page.complaints == []
+        assert page.requests == []
+
+    def test_the_calculator_computes_what_the_library_does(self, page):
+        for rate, size, n, m in ((0.1, 256, 50_000, 0.9), (0.37, 7, 1_000, 0.0),
+                                 (2.5, 999, 1_000, 0.95), (1.0, 60, 60, 0.5)):  # fmt: skip
+            page.fill(learning_rate=rate, batch_size=size, n_train=n, momentum=m)
+            assert page.shown("g") == ns.noise_scale(rate, size, n, m)
+            assert page.shown("approximate") == ns.noise_scale(rate, size, n, m, approximate=True)
+
+    def test_the_calculator_keeps_the_noise_scale(self, page):
+        recipe = ns.Recipe(learning_rate=0.2, batch_size=64, n_train=10_000, momentum=0.8)
+        page.fill(learning_rate=0.2, batch_size=64, n_train=10_000, momentum=0.8, new_batch=300)
+        for name, rule in (("linear", "linear"), ("exact", "exact")):
+            moved = recipe.scaled_to(batch_size=300, rule=rule)
+            assert page.shown(name) == pytest.approx(moved.learning_rate, rel=1e-12)
+        moved = recipe.scaled_to(batch_size=300, via="momentum")
+        assert page.shown("via_momentum") == pytest.approx(moved.momentum, rel=1e-12)
+
+    def test_the_calculator_says_what_is_wrong(self, page):
+        page.fill(batch_size=100, n_train=50)
+        assert page.run("document.querySelector('output[name=g]').value") == "B cannot exceed N"
+
+    def test_sliders_move_the_numbers(self, page):
+        page.run(
+            "(() => { const s = document.querySelector('input[data-for=n_train]');"
+            "s.value = 4; s.dispatchEvent(new Event('input')); })()"
+        )
+        assert page.run("document.querySelector('input[name=n_train]').value") == "10000"
+
+    @pytest.mark.parametrize("width", [375, 1280])
+    def test_nothing_sticks_out_sideways(self, page, width):
+        page.resize(width)
+        assert page.run("document.documentElement.scrollWidth") <= width
+
+    def test_sections_and_pictures_are_there(self, page):
+        shown = page.run("[...document.querySelectorAll('section')].map(s => s.id)")
+        assert {f"section-{name}" for name in SECTIONS} <= set(shown)
+        broken = page.run(
+            "[...document.images].filter(i => !i.complete || i.naturalWidth === 0).length"
+        )
+        assert broken == 0
+        assert page.run("[...document.images].every(i => i.alt.length > 40)")
+
+    def test_every_control_has_a_name(self, page):
+        nameless = page.run(
+            "[...document.querySelectorAll('input')].filter("
+            "i => !(i.labels.length || i.ariaLabel)).length"
+        )
+        assert nameless == 0

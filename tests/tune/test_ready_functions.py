@@ -87,7 +87,9 @@ class TestSklearn:
 
     def test_regression_has_a_score_too(self, digits):
         (x, y), (xv, yv) = digits
-        train = sklearn_function(MLPRegressor(hidden_layer_sizes=(8,), solver="sgd"), (x, y / 10.0), (xv, yv / 10.0))
+        train = sklearn_function(
+            MLPRegressor(hidden_layer_sizes=(8,), solver="sgd"), (x, y / 10.0), (xv, yv / 10.0)
+        )
         assert -10 < train(**SETTINGS | {"learning_rate": 0.01}) < 1
 
     def test_divergence_is_nan(self, digits):

@@ -93,7 +93,7 @@ def _tune(context: Context, data: Dataset, size: _Size) -> _Tuned:
     result = tune_large_batch(
         train_function(network, network.init, training, validation), n, epochs=size.epochs,
         batch_sizes=size.first, seeds=size.seeds, max_seeds=size.max_seeds, store=context.store,
-        executor=context.engine(), progress=context.progress,
+        executor=context.engine, progress=context.progress,
     )  # fmt: skip
     tested = train_function(network, network.init, training, (data.x_test, data.y_test))
     scores = scores_of(

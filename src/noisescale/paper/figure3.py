@@ -154,4 +154,6 @@ def _draw(runs: Runs, large: int) -> Picture:
     )
 
 
-SECTION = Section(id="3", title="Figure 3: small batches generalise better", measure=measure)
+SECTION = Section(
+    id="3", title="Figure 3: small batches generalise better", measure=measure, from_runs=True
+)

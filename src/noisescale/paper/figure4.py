@@ -147,4 +147,4 @@ def _draw_top(axes: Axes, peak: Peak) -> None:
     inset.tick_params(labelsize=8)
 
 
-SECTION = Section(id="4", title="Figure 4: an optimum batch size", measure=measure)
+SECTION = Section(id="4", title="Figure 4: an optimum batch size", measure=measure, from_runs=True)

@@ -89,4 +89,6 @@ def _agrees(gap: Estimate) -> bool:
     return bool(np.isfinite(gap.error) and abs(gap.mean) <= 2 * gap.error)
 
 
-SECTION = Section(id="5", title="Figure 5: batch size and learning rate", measure=measure)
+SECTION = Section(
+    id="5", title="Figure 5: batch size and learning rate", measure=measure, from_runs=True
+)

@@ -102,4 +102,6 @@ def _monotone(series: list[Array], sign: int) -> bool | None:
     return True if whole.mean > whole.error else None
 
 
-SECTION = Section(id="6", title="Figure 6: batch size and training set", measure=measure)
+SECTION = Section(
+    id="6", title="Figure 6: batch size and training set", measure=measure, from_runs=True
+)

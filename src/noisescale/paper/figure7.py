@@ -40,4 +40,6 @@ def measure(context: Context) -> Outcome:
     )  # fmt: skip
 
 
-SECTION = Section(id="7", title="Figure 7: batch size and momentum", measure=measure)
+SECTION = Section(
+    id="7", title="Figure 7: batch size and momentum", measure=measure, from_runs=True
+)

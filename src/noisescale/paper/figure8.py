@@ -164,4 +164,4 @@ def _draw(plain: Runs, regularised: Runs, large: int, penalty: str) -> Picture:
     )
 
 
-SECTION = Section(id="8", title="Figure 8: the same with L2", measure=measure)
+SECTION = Section(id="8", title="Figure 8: the same with L2", measure=measure, from_runs=True)

@@ -3,10 +3,11 @@
 import json
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from noisescale._version import __version__
@@ -30,12 +31,28 @@ from noisescale.paper import (
     gradient_noise,
     units,
 )
-from noisescale.paper.claims import all_claims, counts, entries
-from noisescale.paper.report import render
-from noisescale.paper.section import SCALES, Context, Outcome, ScaleName, Section
+from noisescale.paper.claims import entries
+from noisescale.paper.outcomes import (
+    from_json,
+    keep_outcome,
+    measured_before,
+    outcome_path,
+    read_outcome,
+)
+from noisescale.paper.published import published
+from noisescale.paper.report import render, runs_table
+from noisescale.paper.section import (
+    SCALES,
+    Context,
+    MissingError,
+    Outcome,
+    ScaleName,
+    Section,
+)
 from noisescale.progress import Progress
 from noisescale.sweep import RunStore
 from noisescale.sweep.engines import Engine, open_engine
+from noisescale.sweep.plan import MNIST_FACTS, without_images
 
 SECTIONS: dict[str, Section] = {
     module.SECTION.id: module.SECTION
@@ -63,10 +80,13 @@ _SEEDS = {"smoke": 1, "quick": 2, "full": 5}
 
 @dataclass(frozen=True)
 class PaperReport:
-    """A written report: where it is, and the content of its ``claims.json``."""
+    """A written report: where it is, the content of its ``claims.json``, and the verdicts of the
+    full-scale results that ship with noisescale, by claim.
+    """
 
     index: Path
     claims: dict[str, Any]
+    full_scale: dict[str, str]
 
 
 def run_paper(
@@ -81,8 +101,9 @@ def run_paper(
 ) -> PaperReport:
     """Measure the sections asked for and write the report into the folder ``out``.
 
-    Runs are kept in ``out/runs.sqlite``: an interrupted report goes on from there. ``workers`` and
-    ``executor`` are those of :func:`noisescale.run_sweep`.
+    Runs are kept in ``out/runs.sqlite``, what else was measured in ``out/measured``: an interrupted
+    report goes on from there. ``workers`` and ``executor`` are those of
+    :func:`noisescale.run_sweep`.
     """
     check_choice("scale", scale, SCALES)
     sections = _choose(only)
@@ -104,22 +125,77 @@ def run_paper(
         outcomes = []
         for section in sections:
             progress.line(section.title)
-            outcomes.append((section, section.measure(context)))
-    claims = {
-        "schema": CLAIMS_SCHEMA,
-        "version": __version__,
-        "scale": scale,
-        "data": {
-            "name": context.data.name,
-            "source": context.data.source,
-            "complete": context.data.complete,
-            "fingerprint": context.data.fingerprint,
-        },
-        "seeds": n_seeds,
-        "seconds": round(time.perf_counter() - began, 1),
-        "claims": entries(j for _, outcome in outcomes for j in outcome.judgements),
-    }
-    return _write(out, claims, outcomes)
+            outcomes.append((section, _outcome(section, context)))
+        seconds = round(time.perf_counter() - began, 1)
+        data = {name: getattr(context.data, name)
+                for name in ("name", "source", "complete", "fingerprint")}  # fmt: skip
+        return _write(out, _head(scale, n_seeds, seconds, data), outcomes, store, progress)
+
+
+def redraw(folder: Path, progress: Progress | None = None) -> PaperReport:
+    """Write the report of ``folder`` again from what was measured there; nothing is run."""
+    head = _read_head(folder)
+    progress = progress or Progress()
+    progress.line("reading what was measured")
+    data: Any = SimpleNamespace(**head["data"])
+    facts = {"mnist": MNIST_FACTS} if data.name == "mnist" else {}
+    outcomes = []
+    with RunStore(folder) as store, without_images(facts):
+        context = Context(data, head["scale"], head["seeds"], store, _refuse, progress,
+                          folder=folder, frozen=True)  # fmt: skip
+        for section in SECTIONS.values():
+            if (found := _shown_again(section, context)) is not None:
+                outcomes.append((section, found))
+        if not outcomes:
+            raise InputError(f"nothing of the report in {folder} can be shown again: run `paper`.")
+        return _write(folder, head, outcomes, store, progress)
+
+
+def _refuse() -> Engine:
+    raise MissingError("a run is not in the store")
+
+
+def _shown_again(section: Section, context: Context) -> Outcome | None:
+    """From the stored runs, or else as it was kept; None if it was never measured."""
+    if section.from_runs:
+        with suppress(MissingError, AttributeError):  # of the images, which are not loaded
+            return section.measure(context)
+    assert context.folder is not None
+    kept = read_outcome(outcome_path(context.folder, section.id, context.scale, context.seeds))
+    return None if kept is None else from_json(kept["outcome"])
+
+
+def _outcome(section: Section, context: Context) -> Outcome:
+    found = measured_before(section, context)
+    if found is None:
+        found = section.measure(context)
+        keep_outcome(section, context, found)
+    return found
+
+
+def _head(scale: str, seeds: int, seconds: float, data: dict[str, Any]) -> dict[str, Any]:
+    return {"schema": CLAIMS_SCHEMA, "version": __version__, "scale": scale, "data": data,
+            "seeds": seeds, "seconds": seconds}  # fmt: skip
+
+
+def _read_head(folder: Path) -> dict[str, Any]:
+    path = folder / "claims.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        names = ("schema", "version", "scale", "data", "seeds", "seconds")
+        content = {name: content[name] for name in names}
+        check_choice("scale", content["scale"], SCALES)
+        check_whole("seeds", content["seeds"], at_least=1)
+        content["data"] = {name: content["data"][name]
+                           for name in ("name", "source", "complete", "fingerprint")}  # fmt: skip
+    except OSError as error:
+        raise InputError(
+            f"there is no report in {folder} ({error.strerror}): make one with `noisescale paper "
+            f"--out {folder}`."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not what `noisescale paper` writes ({error}).") from None
+    return content
 
 
 def _choose(only: Iterable[str] | None) -> list[Section]:
@@ -127,17 +203,9 @@ def _choose(only: Iterable[str] | None) -> list[Section]:
     if only is None:
         return list(SECTIONS.values())
     wanted = [name.strip() for name in only]
-    known = {claim.section for claim in all_claims()}
     for name in wanted:
-        if name in SECTIONS:
-            continue
-        available = ", ".join(SECTIONS)
-        if name in known:
-            raise InputError(
-                f"section {name} cannot be measured by noisescale {__version__} yet: "
-                f"choose from {available}."
-            )
-        raise InputError(f"there is no section {name!r}: choose from {available}.")
+        if name not in SECTIONS:
+            raise InputError(f"there is no section {name!r}: choose from {', '.join(SECTIONS)}.")
     return [section for section in SECTIONS.values() if section.id in wanted]
 
 
@@ -152,15 +220,24 @@ def _prepare(out: Path) -> None:
 
 
 def _write(
-    out: Path, claims: dict[str, Any], outcomes: list[tuple[Section, Outcome]]
+    out: Path,
+    head: dict[str, Any],
+    outcomes: list[tuple[Section, Outcome]],
+    store: RunStore,
+    progress: Progress,
 ) -> PaperReport:
+    claims = head | {"claims": entries(j for _, outcome in outcomes for j in outcome.judgements)}
+    progress.line("full-scale results")
+    shipped = {section.id: found for section in SECTIONS.values()
+               if (found := published(section)) is not None}  # fmt: skip
     for _, outcome in outcomes:
         for picture in outcome.pictures:
             _replace(out / "figures" / f"{picture.name}.svg", picture.svg)
     _replace(out / "claims.json", _as_json(claims))
     index = out / "index.html"
-    _replace(index, render(claims, counts(claims["claims"]), outcomes))
-    return PaperReport(index, claims)
+    _replace(index, render(claims, outcomes, shipped, SECTIONS.values(), runs_table(store)))
+    judged = [j for found in shipped.values() for j in found.outcome.judgements if j.primary]
+    return PaperReport(index, claims, {j.id: j.verdict.value for j in judged})
 
 
 def _as_json(claims: dict[str, Any]) -> str:

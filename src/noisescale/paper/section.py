@@ -19,6 +19,10 @@ ScaleName = Literal["smoke", "quick", "full"]
 SCALES: tuple[ScaleName, ...] = ("smoke", "quick", "full")
 
 
+class MissingError(Exception):
+    """Something that was to be shown again has not been measured."""
+
+
 @dataclass(frozen=True)
 class Context:
     """The circumstances of a report: data, scale, seeds, where runs are made and kept."""
@@ -30,6 +34,7 @@ class Context:
     engine: Callable[[], Engine]  # started by the first section that lacks a run
     progress: Progress = field(default_factory=Progress)
     folder: Path | None = None  # where measurements are kept, if anywhere
+    frozen: bool = False  # show what was measured, measure nothing
     _known: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -58,17 +63,23 @@ class Context:
         """
         if self.folder is None:
             return measure()
-        text = json.dumps(settings | {"data": self.data.fingerprint}, sort_keys=True)
-        path = self.folder / "measured" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+        path = self.folder / "measured" / f"{self.name_of(settings)}.json"
         if path.exists():
             return cast(T, json.loads(path.read_text(encoding="utf-8"))["measured"])
+        if self.frozen:
+            raise MissingError(f"{path} is not there")
         found = measure()
         path.parent.mkdir(exist_ok=True)
         unfinished = path.with_suffix(".part")
-        document = {"settings": json.loads(text), "measured": found}
+        document = {"settings": settings | {"data": self.data.fingerprint}, "measured": found}
         unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(path)
         return found
+
+    def name_of(self, settings: dict[str, Any]) -> str:
+        """What :meth:`kept` keeps a measurement under."""
+        text = json.dumps(settings | {"data": self.data.fingerprint}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def once(self, name: str, measure: Callable[[], T]) -> T:
         """``measure()``, computed by the first of the sections that share it."""
@@ -109,8 +120,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report: a figure's number, an appendix's letter, or a word."""
+    """A section of the report: a figure's number, an appendix's letter, or a word.
+
+    ``from_runs``: it is drawn and judged from stored runs or kept numbers alone, in seconds.
+    """
 
     id: str
     title: str
     measure: Callable[[Context], Outcome]
+    from_runs: bool = False

@@ -92,4 +92,4 @@ def _draw(runs: dict[str, Runs]) -> Picture:
     )
 
 
-SECTION = Section(id="units", title="The learning-rate unit", measure=measure)
+SECTION = Section(id="units", title="The learning-rate unit", measure=measure, from_runs=True)

@@ -8,6 +8,7 @@ import os
 import uuid
 import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 from noisescale import isolated
@@ -44,7 +45,12 @@ class Engine(Protocol):
 
 
 def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
-    """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address."""
+    """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address.
+
+    Also an engine itself, or a function that gives one.
+    """
+    if isinstance(executor, FunctionType | MethodType):
+        executor = executor()
     if isinstance(executor, (LocalEngine, ExecutorEngine, DaskEngine)):
         return executor
     if workers is not None:

@@ -10,7 +10,8 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -51,9 +52,30 @@ def load_data(name: str) -> Dataset:
     return load_dataset(name)
 
 
-@cache
+# What the name "mnist" stands for: the loader verifies every file, so it is this or nothing.
+MNIST_FACTS = DataFacts(
+    "56d04129dc4ace6b6f495359fcee017d74b56af8f1b1a852c8d5c26c73be778a", 60_000, 10_000, 784, 10
+)
+_assumed: dict[str, DataFacts] = {}
+
+
+@contextmanager
+def without_images(facts: Mapping[str, DataFacts]) -> Iterator[None]:
+    """In here, runs on these data sets can be named although the data need not be there."""
+    _assumed.update(facts)
+    try:
+        yield
+    finally:
+        _assumed.clear()
+
+
 def data_facts(name: str) -> DataFacts:
     """Fingerprint and sizes of the data set ``name``."""
+    return _assumed[name] if name in _assumed else _loaded_facts(name)
+
+
+@cache
+def _loaded_facts(name: str) -> DataFacts:
     data = load_data(name)
     return DataFacts(
         data.fingerprint,

@@ -98,7 +98,7 @@ def tune_large_batch(
         @cache
         def engine() -> Engine:  # not at all, if the store has every run
             started = open_engine(executor, workers=workers)
-            if started is not executor:
+            if executor is None or isinstance(executor, str):  # ours, not the caller's
                 closing.callback(started.stop)
             return started
 

@@ -1,35 +1,100 @@
 """The report: one HTML file that needs nothing else."""
 
 import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from noisescale.paper.claims import all_claims, counts, entries
+from noisescale.paper.corrections import CORRECTIONS
+from noisescale.paper.published import Published
 from noisescale.paper.section import Outcome, Section
+from noisescale.sweep import RunStore
+
+_COLUMNS = [
+    "data", "learning_rate", "batch_size", "momentum", "n_train", "steps", "prior_precision",
+    "cost_convention", "seed", "status", "test_accuracy", "test_cross_entropy", "train_accuracy",
+    "train_cross_entropy", "score", "duration", "key",
+]  # fmt: skip
 
 
 def render(
-    claims: dict[str, Any], counts: dict[str, int], outcomes: list[tuple[Section, Outcome]]
+    claims: dict[str, Any],
+    outcomes: list[tuple[Section, Outcome]],
+    shipped: Mapping[str, Published],
+    sections: Iterable[Section],
+    runs: str,
 ) -> str:
-    """The page, everything from data escaped, figures inside as data addresses."""
+    """The page, everything from data escaped, figures inside as data addresses.
+
+    ``shipped`` are the full-scale results by section, ``runs`` the runs as CSV.
+    """
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["data_address"] = _data_address
+    environment.filters["image"] = lambda svg: _address(svg, "image/svg+xml")
+    environment.filters["table"] = lambda csv: _address(csv, "text/csv")
     environment.filters["words"] = _words
-    template = (resources.files(__package__) / "template.html").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
-        report=claims, counts=counts, outcomes=outcomes, claims=claims["claims"]
+    full = entries(j for found in shipped.values() for j in found.outcome.judgements)
+    fresh = {section.id: outcome for section, outcome in outcomes}
+    return environment.from_string(_file("template.html")).render(
+        report=claims,
+        counts=counts(claims["claims"]),
+        full_counts=counts(full),
+        claims=side_by_side(claims["claims"], full),
+        sections=[s for s in sections if s.id in fresh or s.id in shipped],
+        fresh=fresh,
+        shipped=shipped,
+        corrections=CORRECTIONS,
+        runs=runs,
+        n_runs=max(runs.count("\n") - 1, 0),
+        style=_file("style.css"),
+        script=_file("calculator.js"),
     )
+
+
+def side_by_side(fresh: list[dict[str, Any]], full: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each claim and convention, with what was found ``here`` and in ``full``.
+
+    Either is None if it was not measured.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for where, rows in (("full", full), ("here", fresh)):
+        for row in rows:
+            if row["measured"] is not None:
+                found.setdefault((row["id"], row["convention"]), {})[where] = row
+    merged = []
+    for claim in all_claims():
+        conventions = [name for id, name in found if id == claim.id] or ["default"]
+        for convention in conventions:
+            pair = found.get((claim.id, convention), {})
+            merged.append(asdict(claim) | {"convention": convention, "here": pair.get("here"),
+                                           "full": pair.get("full")})  # fmt: skip
+    return merged
+
+
+def runs_table(store: RunStore) -> str:
+    """All runs of the store as CSV, a row a run."""
+    frame = store.frame()
+    text: str = frame[[name for name in _COLUMNS if name in frame]].to_csv(index=False)
+    return text
+
+
+def _file(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
 
 
 def _words(value: Any) -> str:
     """A measured value as people write it; a mapping as a list of named values."""
     if isinstance(value, dict):
         return "; ".join(f"{name} {_words(part)}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_words(part) for part in value)}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _data_address(svg: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+def _address(content: str, kind: str) -> str:
+    return f"data:{kind};base64," + base64.b64encode(content.encode()).decode()

@@ -1,0 +1,136 @@
+"""The full-scale results that ship with noisescale, shown beside whatever was measured afresh.
+
+Sections that are drawn from runs are drawn and judged again from the shipped tables; the others,
+which compute for minutes, are shown as they were recorded.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pandas as pd
+
+from noisescale.paper.outcomes import from_json
+from noisescale.paper.section import Context, MissingError, Outcome, Section
+from noisescale.progress import Progress
+from noisescale.sweep.engines import Engine
+from noisescale.sweep.plan import MNIST_FACTS, without_images
+
+SEEDS = 3  # of the shipped runs
+_LISTS = ("hidden_widths",)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A section's result at full scale."""
+
+    outcome: Outcome
+    seeds: int
+    recomputed: bool  # from the shipped runs; else as recorded
+    command: str
+
+
+def folder() -> Path | None:
+    """Where the shipped tables are: in the installed package, or in the repository."""
+    here = Path(__file__).parent
+    for place in (here / "published", here.parents[2] / "results"):
+        if (place / "figure4.csv").exists():
+            return place
+    return None
+
+
+def published(section: Section) -> Published | None:
+    """The section's full-scale result; None if none is shipped."""
+    place = folder()
+    if place is None:
+        return None
+    if section.from_runs:
+        try:
+            with without_images({"mnist": MNIST_FACTS}):
+                outcome = section.measure(_context(place))
+        except MissingError:  # runs that were not made yet
+            return None
+        return Published(outcome, SEEDS, True, _command(section, SEEDS))
+    path = place / "recorded" / f"{section.id}.json"
+    if not path.exists():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    seeds = int(content["seeds"])
+    return Published(from_json(content["outcome"]), seeds, False, _command(section, seeds))
+
+
+def _command(section: Section, seeds: int) -> str:
+    return f"noisescale paper --only {section.id} --scale full --seeds {seeds}"
+
+
+class _Tables:
+    """Shipped runs, read like a store."""
+
+    def __init__(self, place: Path) -> None:
+        parts = [
+            pd.read_csv(path, float_precision="round_trip")
+            for path in sorted(place.glob("figure*.csv"))
+        ]
+        frame = pd.concat(parts, ignore_index=True).drop_duplicates("key").set_index("key")
+        for column in _LISTS:
+            frame[column] = frame[column].map(json.loads)
+        self._frame = frame
+        self._curves = pd.read_csv(place / "curves.csv", float_precision="round_trip")
+
+    def statuses(self, keys: Iterable[str]) -> dict[str, str]:
+        known = self._frame.index.intersection(list(keys))
+        return {str(key): str(status) for key, status in self._frame.loc[known, "status"].items()}
+
+    def frame(self, keys: Iterable[str]) -> pd.DataFrame:
+        return self._frame.loc[sorted(set(keys))].reset_index()
+
+    def curves(self, keys: Iterable[str]) -> pd.DataFrame:
+        return self._curves[self._curves["key"].isin(set(keys))]
+
+
+@dataclass(frozen=True)
+class _Measured(Context):
+    """Measures nothing: runs from the tables, other numbers from what was kept."""
+
+    def kept(self, settings: dict[str, Any], measure: Any) -> Any:
+        name = self.name_of(settings)
+        if name not in _kept():
+            raise MissingError(f"no shipped measurement for {settings}")
+        return _kept()[name]
+
+
+@cache
+def _kept() -> dict[str, Any]:
+    place = folder()
+    path = None if place is None else place / "figure10.json"
+    if path is None or not path.exists():
+        return {}
+    rows: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {name: row["measured"] for name, row in rows.items()}
+
+
+@cache
+def _context(place: Path) -> Context:
+    data: Any = _NoImages(MNIST_FACTS.fingerprint)
+    store: Any = _Tables(place)
+    return _Measured(data, "full", SEEDS, store, _no_engine, Progress())
+
+
+def _no_engine() -> Engine:
+    raise MissingError("a run is not among the shipped ones")
+
+
+@dataclass(frozen=True)
+class _NoImages:
+    """Full MNIST by name alone: redrawing needs no image."""
+
+    fingerprint: str
+    name: str = "mnist"
+    source: str = "shipped results"
+    complete: bool = True
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise MissingError(f"redrawing shipped results asked for {name} of the images")

@@ -1,0 +1,110 @@
+"""Headless Chromium, spoken to in its own debugging protocol through Tornado's WebSocket."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+
+from tornado.websocket import websocket_connect
+
+_PATIENCE = 60
+
+
+class Browser:
+    """One page; what it logs and requests is collected."""
+
+    def __init__(self, binary):
+        self._profile = tempfile.mkdtemp()
+        self._process = subprocess.Popen(
+            [binary, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
+             f"--user-data-dir={self._profile}", "about:blank"],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._loop = asyncio.new_event_loop()
+        self._count = 0
+        self.complaints, self.requests = [], []
+
+    def __enter__(self):
+        for line in self._process.stderr:
+            if match := re.search(r"listening on (ws://\S+)", line):
+                break
+        else:
+            raise RuntimeError("Chromium did not start")
+        self._socket = self._wait(lambda: websocket_connect(match[1], max_message_size=1 << 28))
+        self._session = None
+        target = self._send("Target.createTarget", url="about:blank")["targetId"]
+        attached = self._send("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self._send(f"{domain}.enable")
+        return self
+
+    def __exit__(self, *_):
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+        self._process.stderr.close()
+        self._loop.run_until_complete(asyncio.sleep(0.1))
+        self._loop.close()
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def open(self, address):
+        self._loaded = False
+        self._send("Page.navigate", url=address)
+        while not self._loaded:
+            self._hear()
+        self.run("new Promise(done => setTimeout(done, 200))")
+
+    def resize(self, width):
+        self._send("Emulation.setDeviceMetricsOverride", width=width, height=800,
+                   deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
+
+    def run(self, expression):
+        """The value of a JavaScript expression."""
+        answer = self._send("Runtime.evaluate", expression=expression, returnByValue=True,
+                            awaitPromise=True)  # fmt: skip
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def fill(self, **numbers):
+        for name, value in numbers.items():
+            self.run(
+                f"(() => {{ const i = document.querySelector('input[name={name}]');"
+                f"i.value = {value!r}; i.dispatchEvent(new Event('input')); }})()"
+            )
+
+    def shown(self, name):
+        return float(self.run(f"document.querySelector('output[name={name}]').dataset.value"))
+
+    def _send(self, method, **params):
+        self._count += 1
+        message = {"id": self._count, "method": method, "params": params}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        self._wait(lambda: self._socket.write_message(json.dumps(message)))
+        while True:
+            answer = self._hear()
+            if answer.get("id") == self._count:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _hear(self):
+        message = json.loads(self._wait(self._socket.read_message))
+        match message.get("method"):
+            case "Page.loadEventFired":
+                self._loaded = True
+            case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded":
+                self.complaints.append(message["params"])
+            case "Network.requestWillBeSent":
+                url = message["params"]["request"]["url"]
+                if not url.startswith(("file:", "data:", "about:")):
+                    self.requests.append(url)
+        return message
+
+    def _wait(self, begin):
+        async def within():
+            return await asyncio.wait_for(begin(), _PATIENCE)
+
+        return self._loop.run_until_complete(within())

@@ -1,0 +1,32 @@
+"""A smoke report that all tests of the report share."""
+
+import warnings
+
+import pytest
+
+from noisescale.data import DataWarning
+from noisescale.paper import run_paper
+from noisescale.progress import Progress
+
+
+class Lines(Progress):
+    """Remembers what it is told."""
+
+    def __init__(self):
+        self.lines, self.n_runs = [], 0
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def finished(self, run, record):
+        self.n_runs += 1
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory):
+    told = Lines()
+    out = tmp_path_factory.mktemp("report")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        made = run_paper(out, scale="smoke", progress=told)
+    return made, out, told
