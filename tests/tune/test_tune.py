@@ -17,7 +17,7 @@ import tune_functions as functions
 from noisescale.sweep.engines import open_engine
 from noisescale.sweep.store import RunStore
 from noisescale.tune import TuneWarning
-from noisescale.tune.decide import compare
+from noisescale.tune.decide import compare, usual_spread
 from noisescale.tune.function import ARGUMENTS, check_function, identity
 from tune_functions import N_TRAIN
 
@@ -329,6 +329,29 @@ class TestCompare:
             for _ in range(4_000)
         )
         assert 0.04 < falls / 4_000 < 0.06
+
+    def test_false_falls_stay_rare_with_the_usual_spread(self):
+        rng = np.random.default_rng(2)
+        falls = sum(
+            compare(rng.normal(0, 1, 3), rng.normal(0, 1, 3), usual=2**0.5).finding == "fell"
+            for _ in range(4_000)
+        )
+        assert 0.02 < falls / 4_000 < 0.06
+
+    def test_differences_that_happen_to_agree_are_no_proof(self):
+        reference = np.array([0.90, 0.92, 0.91])
+        candidate = reference - 0.002
+        assert compare(candidate, reference).finding == "fell"
+        assert compare(candidate, reference, usual=0.01).finding != "fell"
+
+    def test_the_usual_spread_is_that_of_paired_differences(self):
+        rng = np.random.default_rng(3)
+        scores = 0.9 + 0.1 * rng.normal(size=60) + 0.01 * rng.normal(size=(9, 60))
+        scores[0] = rng.uniform(0, 1, 60)  # broken down
+        assert usual_spread(scores) == pytest.approx(0.01 * 2**0.5, rel=0.15)
+        scores[1, 3] = np.nan
+        assert usual_spread(scores) == pytest.approx(0.01 * 2**0.5, rel=0.15)
+        assert usual_spread(scores[:1]) == 0
 
     def test_a_breakdown_is_a_fall(self):
         good = np.array([0.9, 0.91, 0.92])

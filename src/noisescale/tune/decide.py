@@ -13,6 +13,7 @@ Finding = Literal["fell", "rose", "held", "unclear"]
 
 _LEVEL = 0.95  # one-sided, of a fall or a rise that is told from noise
 _CLOSE = 1.0  # standard errors within which a difference is no difference
+_WEIGHT = 4  # differences that the usual spread counts for
 
 
 @dataclass(frozen=True)
@@ -26,31 +27,51 @@ class Difference:
 
     def __str__(self) -> str:
         seeds = f"{self.n_seeds} seeds" if self.n_seeds > 1 else "1 seed"
-        return f"{self.mean:+.4g} ± {self.error:.2g} ({seeds})"
+        return f"{self.mean:+.3g} ± {self.error:.2g} ({seeds})"
 
 
-def compare(candidate: Array, reference: Array) -> Difference:
+def compare(candidate: Array, reference: Array, usual: float = 0.0) -> Difference:
     """Scores by seed, NaN where a run gave none.
 
-    A candidate that breaks down in some seed where the reference does not has fallen.
+    ``usual`` is the standard deviation that such differences usually have. A few seeds tell their
+    own spread badly (three accuracies may happen to differ by the same amount), so it counts as
+    four differences more. A candidate that breaks down in some seed where the reference does not
+    has fallen.
     """
     both = np.isfinite(candidate) & np.isfinite(reference)
     differences = candidate[both] - reference[both]
     n = len(differences)
-    mean = float(differences.mean()) if n else math.nan
-    error = float(differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    mean = round(float(differences.mean()), 12) + 0.0 if n else math.nan
+    error, freedom = math.nan, n - 1
+    if n > 1:
+        squares = freedom * float(differences.var(ddof=1))
+        if usual > 0:
+            squares, freedom = squares + _WEIGHT * usual**2, freedom + _WEIGHT
+        error = math.sqrt(squares / freedom / n)
     if (np.isnan(candidate) & np.isfinite(reference)).any():
         return Difference(mean, error, n, "fell")
-    return Difference(mean, error, n, _finding(mean, error, n))
+    return Difference(mean, error, n, _finding(mean, error, freedom) if n > 1 else "unclear")
 
 
-def _finding(mean: float, error: float, n: int) -> Finding:
-    if n < 2:
-        return "unclear"
-    if error == 0:  # a function without noise: every difference counts
+def usual_spread(scores: Array) -> float:
+    """The standard deviation of differences paired by seed, from (recipes, seeds) of a first look.
+
+    The median over recipes, of their difference from the best: where training breaks down, the
+    spread is that of something else.
+    """
+    good = scores[~np.isnan(scores).any(axis=1)]
+    if len(good) < 2 or good.shape[1] < 2:
+        return 0.0
+    best = int(good.mean(axis=1).argmax())
+    spreads = (np.delete(good, best, axis=0) - good[best]).std(axis=1, ddof=1)
+    return float(np.median(spreads))
+
+
+def _finding(mean: float, error: float, freedom: int) -> Finding:
+    if error < 1e-12:  # a function without noise: every difference counts
         return "held" if mean == 0 else "fell" if mean < 0 else "rose"
     t = mean / error
-    if abs(t) >= float(stats.t.ppf(_LEVEL, n - 1)):
+    if abs(t) >= float(stats.t.ppf(_LEVEL, freedom)):
         return "rose" if t > 0 else "fell"
     # A rise that is not certain is no fall; a fall that is not certain may be one.
     return "held" if t >= -_CLOSE else "unclear"

@@ -17,7 +17,7 @@ from noisescale.errors import InputError
 from noisescale.noise import Recipe
 from noisescale.progress import Progress
 from noisescale.sweep.peak import find_peak
-from noisescale.tune.decide import Array, Difference, compare
+from noisescale.tune.decide import Array, Difference, compare, usual_spread
 from noisescale.tune.result import Decision, TuneResult
 from noisescale.tune.trials import BudgetSpentError, Trials, means, peak_frame
 
@@ -58,6 +58,7 @@ class Tuner:
     current: Recipe | None = None
     start: Recipe | None = None
     reference: Recipe | None = None
+    usual: float = 0.0  # the usual spread of a difference between recipes
 
     def run(self) -> TuneResult:
         """All stages, or as many as the budget allows."""
@@ -121,6 +122,7 @@ class Tuner:
     def _settle(self, rate: float, sizes: list[int], scores: Array) -> None:
         """The optimum of stage 1, with words for a curve that has none."""
         self._suspect(scores)
+        self.usual = usual_spread(scores)
         peak = find_peak(peak_frame(sizes, scores), metric="score")
         if peak.undetermined is None:
             assert peak.fitted is not None
@@ -137,26 +139,20 @@ class Tuner:
         self._record(1, "batch_size", self.start, row, None, True, why)
 
     def _without_peak(self, sizes: list[int], scores: Array, reason: str) -> tuple[int, str]:
-        """Of the sizes that cannot be told from the best, the largest."""
+        """The best size observed, and why it is no more than that."""
         k = int(np.argmax(means(scores)))
-        alike = [i for i in range(k + 1, len(sizes))
-                 if compare(scores[i], scores[k]).finding in ("held", "rose")]  # fmt: skip
-        chosen = max([k, *alike])
-        if chosen == len(sizes) - 1 and sizes[-1] == self.plan.limit and not alike:
-            return sizes[chosen], (
-                f"the score still rises at the largest batch allowed, {sizes[-1]}: a lower "
+        told = f"no peak is resolved ({reason}): the best observed is taken"
+        if sizes[k] == self.plan.limit:
+            told = (
+                f"the score still rises at the largest batch allowed, {sizes[k]}: a lower "
                 "learning rate would have its best batch below"
             )
-        if chosen == 0:
-            return sizes[0], (
-                f"the score falls from the smallest batch tried on, {sizes[0]}: a higher learning "
+        elif k == 0:
+            told = (
+                f"the score falls from the smallest batch tried on, {sizes[k]}: a higher learning "
                 "rate would have its best batch above"
             )
-        told = f"no peak is resolved ({reason})"
-        if alike:
-            told += f"; of the batch sizes that cannot be told from the best, {sizes[k]}, the "
-            told += "largest is taken"
-        return sizes[chosen], told
+        return sizes[k], told
 
     def _suspect(self, scores: Array) -> None:
         """Scores that never change betray an argument without effect."""
@@ -180,7 +176,7 @@ class Tuner:
             assert self.reference is not None
             self.progress.line(f"stage 2: B = {larger.batch_size}, {words} with it")
             scores, reference = self._judge(larger, self.reference)
-            found = compare(scores, reference)
+            found = compare(scores, reference, self.usual)
             accepted = found.finding in ("held", "rose")
             why = _why(found, scores)
             self._record(2, via, larger, scores, found, accepted, why)
@@ -209,7 +205,7 @@ class Tuner:
         n = self.plan.seeds
         while True:
             scores = self.trials.scores([candidate, reference], n)
-            found = compare(scores[0], scores[1])
+            found = compare(scores[0], scores[1], self.usual)
             close = found.finding == "unclear"
             if rise:
                 close = found.finding == "held" and found.mean > found.error
@@ -233,7 +229,7 @@ class Tuner:
         judged = []
         for recipe in nearby:
             scores, reference = self._judge(recipe, centre, rise=True)
-            found = compare(scores, reference)
+            found = compare(scores, reference, self.usual)
             judged.append((recipe, scores, found))
             if found.finding == "rose":
                 best = max(best, (found.mean, recipe), key=lambda pair: pair[0])
