@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from noisescale.data import Dataset, load_fashion_mnist
-from noisescale.errors import InputError
+from noisescale.data import Dataset, DataUnavailableError, load_fashion_mnist
 from noisescale.noise import Recipe
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Estimate, estimate, short
@@ -59,9 +58,11 @@ def measure(context: Context) -> Outcome:
     tuned, remarks = [_tune(context, context.data, size)], []
     if size.fashion:
         try:
-            tuned.append(_tune(context, load_fashion_mnist(), size))
-        except InputError as error:
+            fashion = load_fashion_mnist()
+        except DataUnavailableError as error:
             remarks.append(f"Fashion-MNIST was not tried: {error}")
+        else:
+            tuned.append(_tune(context, fashion, size))
     return Outcome(
         statement=(
             "The paper ends with a recipe for large batches: find the best batch size at learning "

@@ -8,7 +8,6 @@ import os
 import uuid
 import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
-from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 from noisescale import isolated
@@ -49,7 +48,7 @@ def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
 
     Also an engine itself, or a function that gives one.
     """
-    if isinstance(executor, FunctionType | MethodType):
+    if callable(executor):
         executor = executor()
     if isinstance(executor, (LocalEngine, ExecutorEngine, DaskEngine)):
         return executor
