@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 SCALE  ?= quick
 OUT    ?= paper-report
 
-.PHONY: help paper test lint format torch bench clean
+.PHONY: help paper test lint format torch bench docs clean
 
 help:
 	@echo "make paper   re-measure the paper at SCALE=smoke|quick|full (default quick), report in OUT=$(OUT)"
 	@echo "make test    run the test suite            make lint   check style and types"
 	@echo "make torch   add PyTorch to $(VENV)         make format rewrite the code in house style"
-	@echo "make bench   compare speed with PyTorch    make clean  remove the environments"
+	@echo "make bench   compare speed with the peers  make docs   build the documentation site"
+	@echo "make clean   remove the environments"
 
 paper: $(VENV)/.ready
 	$(BIN)/noisescale paper --scale $(SCALE) --out $(OUT)
@@ -48,6 +49,16 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/tune.py
 
+# An environment of its own as well: the site's tools are not the library's.
+docs: .venv-docs/.ready
+	.venv-docs/bin/mkdocs build --quiet
+	@echo "Documentation: $(CURDIR)/build/site/index.html"
+
+.venv-docs/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "noisescale needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1): set PYTHON=/path/to/python3.11"; exit 2; }
@@ -62,4 +73,4 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench
+	rm -rf $(VENV) .venv-bench .venv-docs

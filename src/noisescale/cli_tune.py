@@ -55,7 +55,6 @@ def tune(
 ) -> None:
     """The largest batch that costs no accuracy, with its learning rate and momentum."""
     from noisescale.data import import_function
-    from noisescale.sweep.listing import make_folder
     from noisescale.tune import tune_large_batch
 
     sys.path.insert(0, str(Path.cwd()))
@@ -67,7 +66,7 @@ def tune(
         found = tune_large_batch(
             train, size, epochs=epochs, learning_rate=learning_rate, momentum=momentum,
             largest_batch=largest_batch, seeds=seeds, max_seeds=max_seeds, max_runs=max_runs,
-            max_steps=max_steps, max_seconds=max_seconds, timeout=timeout, store=make_folder(out),
+            max_steps=max_steps, max_seconds=max_seconds, timeout=timeout, store=out,
             executor=cluster, workers=workers, progress=progress,
         )  # fmt: skip
     if plot is not None:

@@ -1,5 +1,6 @@
 """The trail of a tuning as a picture."""
 
+import statistics
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
@@ -17,13 +18,19 @@ _KINDS = {
 
 
 def draw_trail(result: "TuneResult", axes: Axes) -> None:
-    """Score against batch size, a colour a stage; filled where the tuning went on from."""
+    """Score against batch size, a colour a stage; filled where the tuning went on from.
+
+    Scores far below the rest, of batches that hardly train, are arrows at the lower edge.
+    """
+    scores = [d.score for d in result.trail if d.score == d.score]
+    best, middle = max(scores), statistics.median(scores)
+    floor = best - 5 * (best - middle)
     for kind, (label, colour) in _KINDS.items():
         steps = [d for d in result.trail if (d.stage, d.changed) == kind]
         if steps:
             axes.plot([], [], "o", color=colour, label=label)
         for step in steps:
-            _draw(axes, step, colour)
+            _draw(axes, step, colour, floor)
     axes.axvline(result.recipe.batch_size, color="grey", linewidth=0.8, linestyle="--")
     axes.set(xscale="log", xlabel="batch size B", ylabel="validation score ± standard error")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -31,7 +38,10 @@ def draw_trail(result: "TuneResult", axes: Axes) -> None:
     axes.legend(fontsize="small")
 
 
-def _draw(axes: Axes, step: "Decision", colour: str) -> None:
+def _draw(axes: Axes, step: "Decision", colour: str, floor: float) -> None:
+    if not step.score >= floor:
+        axes.plot(step.recipe.batch_size, floor, "v", color=colour, markerfacecolor="white")
+        return
     error = 0.0 if step.score_error != step.score_error else step.score_error
     axes.errorbar(
         step.recipe.batch_size, step.score, yerr=error, fmt="o", color=colour, capsize=2,

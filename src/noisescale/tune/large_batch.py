@@ -13,6 +13,7 @@ from noisescale.errors import InputError
 from noisescale.noise.scale import check_learning_rate
 from noisescale.progress import Progress, show_progress
 from noisescale.sweep.engines import Engine, open_engine
+from noisescale.sweep.listing import make_folder
 from noisescale.sweep.store import RunStore
 from noisescale.tune.function import TrainFunction, check_function, identity, pack
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
@@ -58,7 +59,8 @@ def tune_large_batch(
         max_runs, max_steps, max_seconds: the budget; the best recipe so far is returned when it is
             spent. Seconds are of training, summed over workers.
         timeout: seconds after which a run is given up.
-        store: a file or folder that keeps every run: the same call goes on from there.
+        store: a folder (made if it is not there) or a file such as ``runs.sqlite``, which keeps
+            every run: the same call goes on from there.
         executor, workers: as in :func:`noisescale.run_sweep`.
         progress: say which stage it is, what was decided and why.
 
@@ -93,6 +95,8 @@ def tune_large_batch(
         if store is None:
             store = closing.enter_context(tempfile.TemporaryDirectory())
         if not isinstance(store, RunStore):
+            if not Path(store).suffix:  # a folder's name
+                make_folder(Path(store))
             store = closing.enter_context(RunStore(store, write=True))
 
         @cache
