@@ -55,6 +55,7 @@ def measure(context: Context) -> Outcome:
             _judge_curvature(context, true, random, small, large),
         ),
         remarks=(
+            *_memorised(random),
             "The networks were trained without a prior (unless L2 is named), so no prior makes "
             "them exact minima: the cost under it could still fall by the amount given, and the "
             "evidence is that of the found point's neighbourhood.",
@@ -62,6 +63,22 @@ def measure(context: Context) -> Outcome:
             "nearly agree, and the Gauss-Newton matrix has no negative eigenvalues to leave out.",
         ),
     )
+
+
+def _memorised(random: dict[int, list[Minimum | None]]) -> list[str]:
+    """What E says of networks that learnt random labels by heart, and what it cannot be."""
+    found = [m.E["largest evidence"] for group in random.values() for m in group if m is not None]
+    if not found or min(found) > 0:
+        return []
+    return [
+        f"E of networks that memorised random labels goes down to {min(found):.0f}, as if they "
+        "were to be believed. That cannot be the evidence of the model: averaged over all "
+        "labellings exp(-E) is 1, so for labels drawn at random an E below -t has a probability "
+        "of at most exp(-t). The Gaussian around one point takes directions of no curvature to be "
+        "free as far as the prior reaches, and the features that it takes for given were learnt "
+        "from these labels. So E ranks minima of one network on the same data; as odds against "
+        "guessing it is not to be trusted here, unlike in the linear model of figure 2."
+    ]
 
 
 def _trainable(row: Sequence[Minimum | None]) -> list[Minimum]:
