@@ -39,8 +39,12 @@ def tune(engine):
     return call
 
 
-def test_finds_the_peak_then_grows_until_each_quantity_costs_accuracy(tune):
-    found = tune(functions.peaked)
+@pytest.fixture(scope="module")
+def found(engine):
+    return ns.tune_large_batch(functions.peaked, N_TRAIN, epochs=10, executor=engine)
+
+
+def test_finds_the_peak_then_grows_until_each_quantity_costs_accuracy(found):
     # g = 200 is B = 50 at the start. The learning rate may grow to 1 (B = 450 at .9), then
     # 1 - m to .02 (B = 1350 at .0333, the next would be .0111).
     assert found.start.batch_size == pytest.approx(50, rel=0.1)
@@ -61,8 +65,8 @@ def test_finds_the_peak_then_grows_until_each_quantity_costs_accuracy(tune):
     assert "falls beyond its noise" in rejected.why
 
 
-def test_prints_the_recipe_and_every_decision(tune):
-    told = repr(tune(functions.peaked))
+def test_prints_the_recipe_and_every_decision(found):
+    told = repr(found)
     assert told.startswith("B = 1")
     assert "Projected speed-up by devices" in told
     assert "the score peaks at B = " in told
@@ -70,8 +74,7 @@ def test_prints_the_recipe_and_every_decision(tune):
     assert "beyond the 3 up to which the rule was seen to hold" in told  # the recipe's own note
 
 
-def test_result_is_json_and_a_picture(tune, tmp_path):
-    found = tune(functions.peaked)
+def test_result_is_json_and_a_picture(found, tmp_path):
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["recipe"]["batch_size"] == found.recipe.batch_size
     assert len(content["trail"]) == len(found.trail)
@@ -79,8 +82,7 @@ def test_result_is_json_and_a_picture(tune, tmp_path):
     assert (tmp_path / "trail.png").stat().st_size > 5_000
 
 
-def test_speedup_follows_the_timings(tune):
-    found = tune(functions.peaked)
+def test_speedup_follows_the_timings(found):
     assert found.projected_speedup(1) > 1  # fewer updates, the same examples
     assert found.projected_speedup(16) >= found.projected_speedup(4)
     many = found.projected_speedup(10**9)

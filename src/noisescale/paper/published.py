@@ -21,6 +21,8 @@ from noisescale.sweep.plan import MNIST_FACTS, without_images
 
 SEEDS = 3  # of the shipped runs
 _LISTS = ("hidden_widths",)
+_TEXTS = ["key", "status", "cost_convention", *_LISTS]
+_WHOLE = ["batch_size", "n_train", "steps", "seed", "n_classes", "step"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def folder() -> Path | None:
     return None
 
 
+@cache
 def published(section: Section) -> Published | None:
     """The section's full-scale result; None if none is shipped."""
     place = folder()
@@ -66,19 +69,25 @@ def _command(section: Section, seeds: int) -> str:
     return f"noisescale paper --only {section.id} --scale full --seeds {seeds}"
 
 
+def _read(path: Path) -> pd.DataFrame:
+    """A table with its numbers to the last digit, which pandas' own parser need not keep."""
+    frame = pd.read_csv(path, dtype=str)
+    for column in frame.columns.difference(_TEXTS):
+        frame[column] = frame[column].astype(float)
+    whole = frame.columns.intersection(_WHOLE)
+    return frame.astype(dict.fromkeys(whole, int))
+
+
 class _Tables:
     """Shipped runs, read like a store."""
 
     def __init__(self, place: Path) -> None:
-        parts = [
-            pd.read_csv(path, float_precision="round_trip")
-            for path in sorted(place.glob("figure*.csv"))
-        ]
+        parts = [_read(path) for path in sorted(place.glob("figure*.csv"))]
         frame = pd.concat(parts, ignore_index=True).drop_duplicates("key").set_index("key")
         for column in _LISTS:
             frame[column] = frame[column].map(json.loads)
         self._frame = frame
-        self._curves = pd.read_csv(place / "curves.csv", float_precision="round_trip")
+        self._curves = _read(place / "curves.csv")
 
     def statuses(self, keys: Iterable[str]) -> dict[str, str]:
         known = self._frame.index.intersection(list(keys))
