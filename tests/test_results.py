@@ -1,11 +1,16 @@
 """The tables in results/ still say what the documentation says they do."""
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import noisescale as ns
+from noisescale.paper import SECTIONS
+from noisescale.paper.claims import all_claims
+from noisescale.paper.published import published
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -32,6 +37,24 @@ def test_the_rule_for_the_learning_rate():
     assert rule.n_resolved == 6
     assert 1 in rule.slope
     assert rule.slope.value == pytest.approx(1.04, abs=0.02)
+
+
+def test_the_verdicts_in_the_documentation_are_those_of_the_results():
+    judged = [
+        judgement
+        for section in SECTIONS.values()
+        if (found := published(section)) is not None
+        for judgement in found.outcome.judgements
+        if judgement.primary
+    ]
+    verdicts = {judgement.id: judgement.verdict.value for judgement in judged}
+    page = (RESULTS.parent / "docs" / "paper.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| (C\d\d) \|.*\| ([a-z ]+) \|$", page, re.MULTILINE))
+    assert len(told) == 40
+    assert told == {claim.id: verdicts.get(claim.id, "not measured") for claim in all_claims()}
+    counts = Counter(told.values())
+    summary = f"{counts['reproduced']} reproduced, {counts['not reproduced']} not\nreproduced"
+    assert summary in page
 
 
 def test_tables_are_small_and_name_every_run():
