@@ -61,7 +61,7 @@ _NETWORK = (
 _EVERY = {"smoke": 6, "quick": 2, "full": 1}  # of the network's settings
 _DIRECTIONS = 10
 _DESCENT = {"smoke": 20, "quick": 300, "full": 3_000}
-_RELAXATIONS = {"smoke": 0.01, "quick": 3, "full": 60}  # of the slowest of the directions
+_RELAXATIONS = {"smoke": 0.01, "quick": 2, "full": 60}  # of the slowest of the directions
 _BLOCKS = 10  # whose means are independent: each spans many relaxations
 _THIN = 10  # updates between two looks, well below a relaxation
 

@@ -31,7 +31,7 @@ class Size:
 SMALL = 30  # the small batch of figures 3 and 8
 SIZES: dict[ScaleName, Size] = {
     "smoke": Size(200, (3, 30, 300), 300, 6, n_test=1_000),
-    "quick": Size(2_000, (1, 3, 5, 10, 15, 20, 30, 60, 100, 300), 300, 15),
+    "quick": Size(1_200, (1, 3, 5, 10, 15, 20, 30, 60, 100, 300), 300, 15),
     "full": Size(
         10_000,
         (1, 2, 3, 5, 7, 10, 12, 15, 20, 25, 30, 45, 70, 100, 150, 200, 300, 500, 1_000),

@@ -22,7 +22,7 @@ from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
 
 # Three figures of 1.4^k: the learning rates to choose from.
 RATES = tuple(float(f"{1.4**k:.3g}") for k in range(-16, 13))
-_BATCH_SIZES = {"smoke": (14, 28), "quick": (14, 28, 56), "full": (7, 14, 28, 56)}
+_BATCH_SIZES = {"smoke": (14, 28), "quick": (14, 28), "full": (7, 14, 28, 56)}
 _TRAINING_SETS = {"smoke": (1_000,), "quick": (1_000, 2_000), "full": (500, 1_000, 2_000, 4_000)}
 _FIXED_BATCH = 28
 

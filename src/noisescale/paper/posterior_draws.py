@@ -29,7 +29,7 @@ _NETWORK_STEP = 1.3e-5  # a tenth of what is stable at the curvature of typical 
 _DESCENT = {"smoke": 20, "quick": 300, "full": 1_500}
 _NETWORK: dict[str, dict[str, Any]] = {
     "smoke": {"burn_in": 4, "n_samples": 4, "thin": 1},
-    "quick": {"burn_in": 150, "n_samples": 10, "thin": 15},
+    "quick": {"burn_in": 100, "n_samples": 10, "thin": 10},
     "full": {"burn_in": 1_000, "n_samples": 20, "thin": 100},
 }
 _LOGISTIC: dict[str, dict[str, Any]] = {
