@@ -19,7 +19,7 @@ from noisescale.cli import app
 from noisescale.data.idx import parse_idx
 from noisescale.sweep.store import RunStore, salvage
 
-FEW = settings(max_examples=40, deadline=None,
+FEW = settings(max_examples=25, deadline=None,
                suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 
 _numbers = st.one_of(

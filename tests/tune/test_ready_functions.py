@@ -153,9 +153,9 @@ def test_examples_tune(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         found = ns.tune_large_batch(
-            module.train, module.N_TRAIN, epochs=4, seeds=2, max_runs=10, workers=2,
+            module.train, module.N_TRAIN, epochs=4, seeds=2, max_runs=4, workers=1,
             batch_sizes=[16, 64],
         )  # fmt: skip
-    assert found.n_runs <= 10
-    accepted = max(d.score for d in found.trail) if found.trail else 0.5
-    assert 0.3 < accepted <= 1
+    assert found.n_runs == 4
+    assert not found.complete
+    assert found.recipe.batch_size in (16, 64)
