@@ -40,7 +40,7 @@ class Effort:
 
 EFFORTS: dict[ScaleName, Effort] = {
     "smoke": Effort(100, 1, 1, n_test=1_000),
-    "quick": Effort(1_000, 2, 2),
+    "quick": Effort(1_000, 2, 1),
     "full": Effort(10_000, 3, 20),
 }
 
