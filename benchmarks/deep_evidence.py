@@ -31,6 +31,7 @@ import noisescale as ns
 from noisescale.data import load_mnist
 from noisescale.evidence.laplace import jax_problem
 from noisescale.evidence.products import curvature_operator
+from twins import torch_twin
 
 N_TRAIN, PRIOR = 1_000, 0.1
 ROUNDS = 3
@@ -42,16 +43,6 @@ def seconds_of(function: Callable[[], object]) -> float:
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
-
-
-def torch_twin(params: tuple) -> torch.nn.Module:
-    module = torch.nn.Sequential(
-        torch.nn.Linear(784, 800), torch.nn.ReLU(), torch.nn.Linear(800, 10)
-    )
-    for layer, linear in zip(params, (module[0], module[2]), strict=True):
-        linear.weight.data = torch.tensor(np.asarray(layer["w"]).T.copy())
-        linear.bias.data = torch.tensor(np.asarray(layer["b"]))
-    return module
 
 
 def exact(network: ns.DenseNetwork, params: tuple, pair: tuple) -> tuple[dict, ns.Evidence]:

@@ -21,11 +21,11 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import noisescale as ns
 from noisescale.data import load_mnist
+from twins import torch_twin
 
 ROUNDS = 3
 LOOP_EXAMPLES = 300
@@ -48,17 +48,6 @@ before = peak()
 ns.gradient_noise(network, network.init(0), (data.x_train, data.y_train))
 print(before, peak())
 """
-
-
-def torch_twin(params: tuple) -> torch.nn.Module:
-    """The same network with the same weights."""
-    module = torch.nn.Sequential(
-        torch.nn.Linear(784, 800), torch.nn.ReLU(), torch.nn.Linear(800, 10)
-    )
-    for layer, linear in zip(params, (module[0], module[2]), strict=True):
-        linear.weight.data = torch.tensor(np.asarray(layer["w"]).T.copy())
-        linear.bias.data = torch.tensor(np.asarray(layer["b"]))
-    return module
 
 
 def summary(sq_norms: float, gradient: list, squares: list, n: int) -> dict:

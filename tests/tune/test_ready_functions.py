@@ -156,6 +156,8 @@ def test_examples_tune(name):
             module.train, module.N_TRAIN, epochs=4, seeds=2, max_runs=4, workers=1,
             batch_sizes=[16, 64],
         )  # fmt: skip
+    settings = {"batch_size": 32, "learning_rate": 0.1, "momentum": 0.9, "steps": 100, "seed": 0}
+    assert 0.5 < module.train(**settings) <= 1  # it does train
     assert found.n_runs == 4
     assert not found.complete
     assert found.recipe.batch_size in (16, 64)

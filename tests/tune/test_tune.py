@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,12 +93,14 @@ def test_speedup_follows_the_timings(found):
 
 
 def test_noise_that_hides_everything_is_said(tune):
-    found = tune(functions.noisy, max_seeds=5)
-    assert "would not have been seen" in found.conclusion or "No larger" in found.conclusion
+    found = tune(functions.noisy, max_seeds=5)  # a spread of 0.1, differences of a few hundredths
     first = next(d for d in found.trail if d.stage == 1 and d.accepted)
-    assert "no peak is resolved" in first.why or "[" in first.why  # never a bare number
-    closest = [d for d in found.trail if d.stage == 2]
-    assert max(d.n_seeds for d in closest) > 3 or all("no fall" in d.why for d in closest)
+    assert "no peak is resolved" in first.why
+    unseen = float(re.search(r"a loss below about ([\d.]+) would not", found.conclusion)[1])
+    assert 0.05 < unseen < 0.5
+    close = [d for d in found.trail if "more seeds did not tell" in d.why]
+    assert close
+    assert all(d.n_seeds == 5 and not d.accepted for d in close)
 
 
 def test_flat_scores_end_at_the_largest_batch(tune):
@@ -246,6 +249,7 @@ def test_a_budget_of_time_stops_too(tune):
     found = tune(functions.peaked, max_seconds=1e-9)
     assert not found.complete
     assert "s of training is spent" in found.conclusion
+    found.plot()  # of a trail without a step
 
 
 def test_no_run_is_made_twice(tune, tmp_path):

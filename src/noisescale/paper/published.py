@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pandas as pd
 
 from noisescale.paper.outcomes import from_json
-from noisescale.paper.section import Context, MissingError, Outcome, Section
+from noisescale.paper.section import Context, MissingError, NoImages, Outcome, Section
 from noisescale.progress import Progress
 from noisescale.sweep.engines import Engine
 from noisescale.sweep.plan import MNIST_FACTS, without_images
@@ -123,23 +123,10 @@ def _kept() -> dict[str, Any]:
 
 @cache
 def _context(place: Path) -> Context:
-    data: Any = _NoImages(MNIST_FACTS.fingerprint)
+    data: Any = NoImages("mnist", "shipped results", True, MNIST_FACTS.fingerprint)
     store: Any = _Tables(place)
     return _Measured(data, "full", SEEDS, store, _no_engine, Progress())
 
 
 def _no_engine() -> Engine:
     raise MissingError("a run is not among the shipped ones")
-
-
-@dataclass(frozen=True)
-class _NoImages:
-    """Full MNIST by name alone: redrawing needs no image."""
-
-    fingerprint: str
-    name: str = "mnist"
-    source: str = "shipped results"
-    complete: bool = True
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise MissingError(f"redrawing shipped results asked for {name} of the images")

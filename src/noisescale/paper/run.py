@@ -7,7 +7,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from noisescale._version import __version__
@@ -45,6 +44,7 @@ from noisescale.paper.section import (
     SCALES,
     Context,
     MissingError,
+    NoImages,
     Outcome,
     ScaleName,
     Section,
@@ -137,7 +137,7 @@ def redraw(folder: Path, progress: Progress | None = None) -> PaperReport:
     head = _read_head(folder)
     progress = progress or Progress()
     progress.line("reading what was measured")
-    data: Any = SimpleNamespace(**head["data"])
+    data: Any = NoImages(**head["data"])
     facts = {"mnist": MNIST_FACTS} if data.name == "mnist" else {}
     outcomes = []
     with RunStore(folder) as store, without_images(facts):
@@ -158,7 +158,7 @@ def _refuse() -> Engine:
 def _shown_again(section: Section, context: Context) -> Outcome | None:
     """From the stored runs, or else as it was kept; None if it was never measured."""
     if section.from_runs:
-        with suppress(MissingError, AttributeError):  # of the images, which are not loaded
+        with suppress(MissingError):
             return section.measure(context)
     assert context.folder is not None
     kept = read_outcome(outcome_path(context.folder, section.id, context.scale, context.seeds))

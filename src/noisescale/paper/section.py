@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from noisescale.data import Dataset
 from noisescale.paper.claims import Judgement
@@ -21,6 +21,19 @@ SCALES: tuple[ScaleName, ...] = ("smoke", "quick", "full")
 
 class MissingError(Exception):
     """Something that was to be shown again has not been measured."""
+
+
+@dataclass(frozen=True)
+class NoImages:
+    """A data set by name alone: what was measured can be shown again without its images."""
+
+    name: str
+    source: str
+    complete: bool
+    fingerprint: str
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise MissingError(f"{name} of {self.name} is not loaded to show results again")
 
 
 @dataclass(frozen=True)

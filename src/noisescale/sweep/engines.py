@@ -44,12 +44,7 @@ class Engine(Protocol):
 
 
 def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
-    """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address.
-
-    Also an engine itself, or a function that gives one.
-    """
-    if callable(executor):
-        executor = executor()
+    """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address."""
     if isinstance(executor, (LocalEngine, ExecutorEngine, DaskEngine)):
         return executor
     if workers is not None:

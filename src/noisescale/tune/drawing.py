@@ -23,8 +23,7 @@ def draw_trail(result: "TuneResult", axes: Axes) -> None:
     Scores far below the rest, of batches that hardly train, are arrows at the lower edge.
     """
     scores = [d.score for d in result.trail if d.score == d.score]
-    best, middle = max(scores), statistics.median(scores)
-    floor = best - 5 * (best - middle)
+    floor = max(scores) - 5 * (max(scores) - statistics.median(scores)) if scores else 0.0
     for kind, (label, colour) in _KINDS.items():
         steps = [d for d in result.trail if (d.stage, d.changed) == kind]
         if steps:
@@ -35,7 +34,8 @@ def draw_trail(result: "TuneResult", axes: Axes) -> None:
     axes.set(xscale="log", xlabel="batch size B", ylabel="validation score ± standard error")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.legend(fontsize="small")
+    if result.trail:
+        axes.legend(fontsize="small")
 
 
 def _draw(axes: Axes, step: "Decision", colour: str, floor: float) -> None:

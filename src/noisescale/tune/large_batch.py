@@ -101,8 +101,9 @@ def tune_large_batch(
 
         @cache
         def engine() -> Engine:  # not at all, if the store has every run
-            started = open_engine(executor, workers=workers)
-            if executor is None or isinstance(executor, str):  # ours, not the caller's
+            given = executor() if callable(executor) else executor
+            started = open_engine(given, workers=workers)
+            if started is not given:  # ours, not the caller's
                 closing.callback(started.stop)
             return started
 
