@@ -11,6 +11,7 @@ from noisescale.paper import figure5, figure6
 from noisescale.paper.claims import Verdict
 from noisescale.paper.runs import Runs
 from noisescale.paper.scaling import LADDER, judge_slope, run_until_interior, setting
+from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import Interval, fit_scaling_rule
 
 R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
@@ -20,7 +21,6 @@ class FakeContext(SimpleNamespace):
     """Gives runs a curve with a known top instead of training them."""
 
     def runs(self, plan):
-        self.n_runs = len(plan)
         rows = [
             run.to_dict() | {"key": run.key, "status": "done", "n_classes": 10}
             | {"test_accuracy": self.accuracy(run) + 1e-4 * run.seed}
@@ -54,6 +54,22 @@ def test_the_window_moves_until_the_peak_is_inside(top):
     below, above = sizes.index(best), len(sizes) - 1 - sizes.index(best)
     assert below >= min(3, LADDER.index(best))
     assert above >= 3 or LADDER[LADDER.index(sizes[-1]) + 1] > 1000
+
+
+@pytest.mark.parametrize("top", [4.0, 30.0, 150.0, 1_000.0])
+def test_a_coarse_pass_spares_the_long_runs_and_changes_no_peak(top):
+    # The rule says 1,200.
+    fake = context(lambda run: top)
+    at = setting(n_train=5_000, learning_rate=12.0, steps=100)
+    frame = run_until_interior(fake, [at], coarse=True).frame
+    sizes = frame["batch_size"][frame["seed"] == 1]
+    best = min(LADDER, key=lambda B: abs(math.log(B / top)))
+    around = LADDER[LADDER.index(best) - 3 : LADDER.index(best) + 4]
+    assert set(around) <= set(sizes)
+    assert {20, 80, 320, 1280} <= set(frame["batch_size"])
+    if top < 300:
+        assert max(sizes) <= 4 * 4 * top
+    assert find_peak(frame).fitted == pytest.approx(top, rel=0.05)
 
 
 def test_rules_that_are_not_true_are_found_out():

@@ -1,5 +1,6 @@
 """Figure 6: the best batch size against the size of the training set."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,8 +18,8 @@ from noisescale.paper.scaling import (
     run_until_interior,
     setting,
 )
-from noisescale.paper.section import Context, Outcome, Section
-from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
+from noisescale.paper.section import Context, Measurement, Outcome, Section
+from noisescale.sweep.rules import RulePoint, ScalingRule, fit_scaling_rule
 
 _SIZES = {
     "smoke": (500, 1_000),
@@ -26,6 +27,7 @@ _SIZES = {
     "full": (1_000, 3_000, 10_000, 20_000, 27_000, 36_000, 46_000, 60_000),
 }
 _LARGE = 20_000  # from here on the paper sees proportionality
+_SHORTER = 4  # the share of updates with which the slope is measured again
 _FAR = 4  # rungs: four times the best batch size, where the gap is measured
 
 
@@ -35,15 +37,21 @@ def measure(context: Context) -> Outcome:
     sizes = [n for n in _SIZES[context.scale] if n <= len(context.data.y_train)]
     far = _FAR if context.scale == "full" else 0
     runs = run_until_interior(
-        context, [setting(n_train=n, steps=effort.steps, above=far) for n in sizes]
+        context,
+        [setting(n_train=n, steps=effort.steps, above=far) for n in sizes],
+        coarse=True,  # a run at the rule's place of the largest sets takes many minutes
     )
     rule = fit_scaling_rule(runs.frame, "n_train")
-    large = rule
+    how = f"{context.seeds} seeds, ε = {LEARNING_RATE:g}, m = {MOMENTUM:g}"
+    large, more = rule, []
     if sum(n >= _LARGE for n in sizes) >= 3:
         large = fit_scaling_rule(runs.frame[runs.frame["n_train"] >= _LARGE], "n_train")
-    how = (
-        f"{context.seeds} seeds, ε = {LEARNING_RATE:g}, m = {MOMENTUM:g}, {effort.steps:,} updates"
-    )
+        shorter = _fit_with_fewer_updates(context, large)
+        more = [
+            *describe(large, f"N >= {_LARGE:,}, {how}, {effort.steps:,} updates"),
+            *describe(shorter, f"N >= {_LARGE:,}, {how}, {effort.steps // _SHORTER:,} updates"),
+            *map(_where_it_peaks, (large, shorter), (effort.steps, effort.steps // _SHORTER)),
+        ]
     return Outcome(
         statement=(
             "If test accuracy depends on the batch size through the noise scale, the best batch "
@@ -55,13 +63,62 @@ def measure(context: Context) -> Outcome:
                       labels={float(n): f"{n:,}" for n in sizes}),
         ),
         measurements=(
-            *describe(rule, f"all N, {how}"),
-            *(describe(large, f"N >= {_LARGE:,}, {how}") if large is not rule else ()),
+            *describe(rule, f"all N, {how}, {effort.steps:,} updates"),
+            *more,
+            *(_whether_it_fits(runs, point) for point in large.points),
+            _coarse_look(runs, sizes[-1]),
         ),
         judgements=(
             judge_slope(context, "C20", large, large.slope if large is not rule else None),
             _judge_peaks(context, runs, rule),
         ),
+    )  # fmt: skip
+
+
+def _fit_with_fewer_updates(context: Context, rule: ScalingRule) -> ScalingRule:
+    """The same training sets with a share of the updates: does the best batch size stay?"""
+    steps = effort_of(context).steps // _SHORTER
+    settings = [
+        replace(setting(n_train=point.n_train, steps=steps), start=point.peak.best)
+        for point in rule.points
+    ]
+    return fit_scaling_rule(run_until_interior(context, settings).frame, "n_train")
+
+
+def _where_it_peaks(rule: ScalingRule, steps: int) -> Measurement:
+    found = "; ".join(
+        f"{point.n_train:,}: "
+        + (f"{point.peak.fitted:.3g}" if point.peak.fitted is not None else "undetermined")
+        + ("" if point.peak.low is None else f" [{point.peak.low:.3g}, {point.peak.high:.3g}]")
+        for point in rule.points
+    )
+    return Measurement("B_opt by N", found, f"{steps:,} updates")
+
+
+def _whether_it_fits(runs: Runs, point: RulePoint) -> Measurement:
+    """How well training does at the best batch size and about half and twice of it."""
+    sizes, best = point.peak.sizes, point.peak.best
+    near = [min(sizes, key=lambda size: abs(np.log(size / best / share))) for share in (0.5, 1, 2)]
+    told = []
+    for size in dict.fromkeys(near):
+        at = {"n_train": point.n_train, "batch_size": size}
+        train, test = (runs.final(f"{part}_accuracy", **at).mean() for part in ("train", "test"))
+        told.append(f"B = {size:g}: {train:.4f} and {test:.4f}")
+    return Measurement(
+        f"training and test accuracy at N = {point.n_train:,}", "; ".join(told), "mean over seeds"
+    )
+
+
+def _coarse_look(runs: Runs, n_train: int) -> Measurement:
+    """What one seed saw at the batch sizes up to the one that is proportional to N."""
+    frame = runs.where(n_train=n_train, seed=0).frame.sort_values("batch_size")
+    seen = "; ".join(
+        f"{row.batch_size}: " + (f"{row.test_accuracy:.4f}" if row.status == "done" else "diverged")
+        for row in frame.itertuples(index=False)
+    )
+    return Measurement(
+        f"test accuracy by B at N = {n_train:,}", seen,
+        "one seed, with the coarse pass up to where the rule puts the peak",
     )  # fmt: skip
 
 

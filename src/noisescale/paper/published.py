@@ -19,7 +19,7 @@ from noisescale.progress import Progress
 from noisescale.sweep.engines import Engine
 from noisescale.sweep.plan import MNIST_FACTS, without_images
 
-SEEDS = 3  # of the shipped runs
+_SEEDS = {"3": 3, "4": 3, "5": 3, "6": 5, "7": 3, "8": 3, "10": 3}  # of the shipped runs
 _LISTS = ("hidden_widths",)
 _TEXTS = ["key", "status", "cost_convention", *_LISTS]
 _WHOLE = ["batch_size", "n_train", "steps", "seed", "n_classes", "step"]
@@ -51,12 +51,15 @@ def published(section: Section) -> Published | None:
     if place is None:
         return None
     if section.from_runs:
+        if section.id not in _SEEDS:
+            return None
+        seeds = _SEEDS[section.id]
         try:
             with without_images({"mnist": MNIST_FACTS}):
-                outcome = section.measure(_context(place))
-        except MissingError:  # runs that were not made yet
+                outcome = section.measure(_context(place, seeds))
+        except MissingError:  # the section was changed, and now asks for other runs
             return None
-        return Published(outcome, SEEDS, True, _command(section, SEEDS))
+        return Published(outcome, seeds, True, _command(section, seeds))
     path = place / "recorded" / f"{section.id}.json"
     if not path.exists():
         return None
@@ -122,10 +125,14 @@ def _kept() -> dict[str, Any]:
 
 
 @cache
-def _context(place: Path) -> Context:
+def _tables(place: Path) -> _Tables:
+    return _Tables(place)
+
+
+def _context(place: Path, seeds: int) -> Context:
     data: Any = NoImages("mnist", "shipped results", True, MNIST_FACTS.fingerprint)
-    store: Any = _Tables(place)
-    return _Measured(data, "full", SEEDS, store, _no_engine, Progress())
+    store: Any = _tables(place)
+    return _Measured(data, "full", seeds, store, _no_engine, Progress())
 
 
 def _no_engine() -> Engine:

@@ -1,8 +1,8 @@
 """The runs of section 5: the best batch size at several learning rates, sizes and momenta.
 
 Batch sizes are rungs of a ladder. For each setting a window of rungs is run, first around where the
-rule puts the peak, then wider until the peak that was found lies well inside: where the window
-starts makes no difference to where it ends.
+rule puts the peak, or a coarse pass, then wider until the peak that was found lies well inside:
+where the window starts makes no difference to where it ends.
 """
 
 import math
@@ -26,6 +26,7 @@ LADDER = (
 )  # fmt: skip
 CONVENTION = "cost divided by the number of classes"
 _ANCHOR = 20  # about the best batch size at the paper's first setting; a place to start, no more
+_STRIDE = 4  # rungs between the sizes of a coarse pass: a factor of four
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,27 @@ def setting(
     return Setting(fields, _ANCHOR * louder, above=above)
 
 
-def run_until_interior(context: Context, settings: Iterable[Setting]) -> Runs:
-    """Runs at each setting, at windows of the ladder wide enough for their peaks."""
+def run_until_interior(
+    context: Context, settings: Iterable[Setting], *, coarse: bool = False
+) -> Runs:
+    """Runs at each setting, at windows of the ladder wide enough for their peaks.
+
+    ``coarse``: look first, with one seed, between where the rule puts the peak and where it is at
+    the paper's first setting; worth it where a run at the rule's place is long. These runs are
+    among those returned.
+    """
     effort = effort_of(context)
     settings = list(settings)
-    windows = [_window(s, _nearest(s), effort.reach) for s in settings]  # fmt: skip
+    centres = [_nearest(s, s.start) for s in settings]
+    looks: list[list[RunConfig]] = []
+    if coarse:
+        looks = [_coarse_plan(context, s, at) for s, at in zip(settings, centres, strict=True)]
+        runs = _make(context, looks)
+        centres = [_best_rung(runs, s, look) for s, look in zip(settings, looks, strict=True)]
+    windows = [_window(s, at, effort.reach) for s, at in zip(settings, centres, strict=True)]
     for _ in range(effort.rounds):
         plans = [_plan(context, s, window) for s, window in zip(settings, windows, strict=True)]
-        runs = context.runs([run for plan in plans for run in plan])
+        runs = _make(context, [*looks, *plans])
         wider = [
             window | _window(s, _best_rung(runs, s, plan), effort.reach)
             for s, window, plan in zip(settings, windows, plans, strict=True)
@@ -98,6 +112,17 @@ def run_until_interior(context: Context, settings: Iterable[Setting]) -> Runs:
             break
         windows = wider
     return runs
+
+
+def _make(context: Context, plans: list[list[RunConfig]]) -> Runs:
+    return context.runs(list({run.key: run for plan in plans for run in plan}.values()))
+
+
+def _coarse_plan(context: Context, setting: Setting, rule: int) -> list[RunConfig]:
+    """One seed at a few rungs from the rule's to the anchor's."""
+    anchor = _nearest(setting, _ANCHOR)
+    rungs = range(rule, anchor + 1, _STRIDE) or range(rule, anchor - 1, -_STRIDE)
+    return _plan(context, setting, rungs, seeds=1)
 
 
 def _window(setting: Setting, centre: int, reach: int) -> frozenset[int]:
@@ -117,16 +142,18 @@ def _window(setting: Setting, centre: int, reach: int) -> frozenset[int]:
     )
 
 
-def _nearest(setting: Setting) -> int:
-    """The rung to look at first."""
-    return int(np.argmin(np.abs(np.log(setting.ladder) - math.log(setting.start))))
+def _nearest(setting: Setting, value: float) -> int:
+    """The rung nearest to a value."""
+    return int(np.argmin(np.abs(np.log(setting.ladder) - math.log(value))))
 
 
-def _plan(context: Context, setting: Setting, window: frozenset[int]) -> list[RunConfig]:
+def _plan(
+    context: Context, setting: Setting, rungs: Iterable[int], *, seeds: int | None = None
+) -> list[RunConfig]:
     return make_plan(
         {**setting.fields, "data": context.data.name, "n_test": effort_of(context).n_test},
-        grid={setting.axis: [setting.ladder[rung] for rung in sorted(window)]},
-        seeds=context.seeds,
+        grid={setting.axis: [setting.ladder[rung] for rung in sorted(rungs)]},
+        seeds=context.seeds if seeds is None else seeds,
     )
 
 
