@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import noisescale as ns
+from noisescale.noise.scale import SEEN_POWER
 from noisescale.paper import SECTIONS
 from noisescale.paper.claims import all_claims
 from noisescale.paper.published import published
@@ -37,6 +38,17 @@ def test_the_rule_for_the_learning_rate():
     assert rule.n_resolved == 6
     assert 1 in rule.slope
     assert rule.slope.value == pytest.approx(1.04, abs=0.02)
+
+
+def test_the_rule_for_the_training_set():
+    runs = pd.read_csv(RESULTS / "figure6.csv")
+    runs = runs[(runs.steps == 10_000) & (runs.n_train >= 20_000)]
+    rule = ns.fit_scaling_rule(runs, "n_train")
+    assert rule.n_resolved == 5
+    # What recipes say of it.
+    assert [round(v, 2) for v in (rule.slope.value, rule.slope.low, rule.slope.high)] == list(
+        SEEN_POWER
+    )
 
 
 def test_the_verdicts_in_the_documentation_are_those_of_the_results():

@@ -103,6 +103,8 @@ def test_more_data_takes_larger_batches(rule):
     more = recipe.scaled_to(n_train=30_000, rule=rule)
     assert more.batch_size == 300
     assert more.learning_rate == recipe.learning_rate
+    assert "only as N^0.57 [0.36, 0.78]" in more.notes[0]
+    assert not any("N^" in note for note in recipe.scaled_to(batch_size=200, rule=rule).notes)
     faster = recipe.scaled_to(momentum=0.95, rule=rule)
     assert faster.batch_size == (200 if rule == "linear" else 198)
 

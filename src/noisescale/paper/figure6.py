@@ -1,6 +1,5 @@
 """Figure 6: the best batch size against the size of the training set."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,7 +26,6 @@ _SIZES = {
     "full": (1_000, 3_000, 10_000, 20_000, 27_000, 36_000, 46_000, 60_000),
 }
 _LARGE = 20_000  # from here on the paper sees proportionality
-_SHORTER = 4  # the share of updates with which the slope is measured again
 _FAR = 4  # rungs: four times the best batch size, where the gap is measured
 
 
@@ -46,11 +44,9 @@ def measure(context: Context) -> Outcome:
     large, more = rule, []
     if sum(n >= _LARGE for n in sizes) >= 3:
         large = fit_scaling_rule(runs.frame[runs.frame["n_train"] >= _LARGE], "n_train")
-        shorter = _fit_with_fewer_updates(context, large)
         more = [
             *describe(large, f"N >= {_LARGE:,}, {how}, {effort.steps:,} updates"),
-            *describe(shorter, f"N >= {_LARGE:,}, {how}, {effort.steps // _SHORTER:,} updates"),
-            *map(_where_it_peaks, (large, shorter), (effort.steps, effort.steps // _SHORTER)),
+            _where_it_peaks(large, effort.steps),
         ]
     return Outcome(
         statement=(
@@ -73,16 +69,6 @@ def measure(context: Context) -> Outcome:
             _judge_peaks(context, runs, rule),
         ),
     )  # fmt: skip
-
-
-def _fit_with_fewer_updates(context: Context, rule: ScalingRule) -> ScalingRule:
-    """The same training sets with a share of the updates: does the best batch size stay?"""
-    steps = effort_of(context).steps // _SHORTER
-    settings = [
-        replace(setting(n_train=point.n_train, steps=steps), start=point.peak.best)
-        for point in rule.points
-    ]
-    return fit_scaling_rule(run_until_interior(context, settings).frame, "n_train")
 
 
 def _where_it_peaks(rule: ScalingRule, steps: int) -> Measurement:
