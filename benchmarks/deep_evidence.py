@@ -29,8 +29,8 @@ from laplace import Laplace
 
 import noisescale as ns
 from noisescale.data import load_mnist
+from noisescale.evidence.curvature.products import curvature_operator
 from noisescale.evidence.laplace import jax_problem
-from noisescale.evidence.products import curvature_operator
 from twins import torch_twin
 
 N_TRAIN, PRIOR = 1_000, 0.1
@@ -63,10 +63,16 @@ def exact(network: ns.DenseNetwork, params: tuple, pair: tuple) -> tuple[dict, n
     rounds = [(seconds_of(ours), seconds_of(cholesky)) for _ in range(ROUNDS)]
     ratio = statistics.median(a / b for a, b in rounds)
     evidence, factorisation = (statistics.median(column) for column in zip(*rounds, strict=True))
-    print(f"exact evidence: {evidence:.1f} s, {ratio:.2f} x one float32 Cholesky of {n:,} rows "
-          f"({factorisation:.1f} s)")  # fmt: skip
-    return {"seconds": evidence, "cholesky_seconds": factorisation, "ratio": ratio,
-            "log_evidence": found.log_evidence}, found  # fmt: skip
+    print(
+        f"exact evidence: {evidence:.1f} s, {ratio:.2f} x one float32 Cholesky of {n:,} rows "
+        f"({factorisation:.1f} s)"
+    )
+    return {
+        "seconds": evidence,
+        "cholesky_seconds": factorisation,
+        "ratio": ratio,
+        "log_evidence": found.log_evidence,
+    }, found
 
 
 def approximations(
@@ -85,8 +91,13 @@ def approximations(
         ).log_evidence
 
     def theirs(structure: str) -> float:
-        laplace = Laplace(module, "classification", subset_of_weights="all",
-                          hessian_structure=structure, prior_precision=PRIOR)  # fmt: skip
+        laplace = Laplace(
+            module,
+            "classification",
+            subset_of_weights="all",
+            hessian_structure=structure,
+            prior_precision=PRIOR,
+        )
         laplace.fit(loader)
         return float(laplace.log_marginal_likelihood())
 
@@ -100,9 +111,11 @@ def approximations(
         seconds = statistics.median(seconds_of(function) for _ in range(ROUNDS))
         error = found - value.log_evidence
         rows.append({"method": name, "log_evidence": found, "error": error, "seconds": seconds})
-        print(f"{name}: log evidence {found:.1f}, {error:+.1f} nats from the exact "
-              f"{value.log_evidence:.1f} (log Occam factor {value.log_occam_factor:.1f}), "
-              f"{seconds:.2f} s")  # fmt: skip
+        print(
+            f"{name}: log evidence {found:.1f}, {error:+.1f} nats from the exact "
+            f"{value.log_evidence:.1f} (log Occam factor {value.log_occam_factor:.1f}), "
+            f"{seconds:.2f} s"
+        )
     return rows
 
 
@@ -112,9 +125,12 @@ def products(network: ns.DenseNetwork, params: tuple, pair: tuple) -> dict:
     module = torch_twin(params)
     data = [(torch.tensor(x), torch.tensor(y.astype(np.int64)))]
     theirs = HessianLinearOperator(
-        module, torch.nn.CrossEntropyLoss(reduction="sum"), list(module.parameters()), data,
+        module,
+        torch.nn.CrossEntropyLoss(reduction="sum"),
+        list(module.parameters()),
+        data,
         check_deterministic=False,
-    )  # fmt: skip
+    )
     v = np.random.default_rng(0).normal(size=ours.shape[0]).astype(np.float32)
     w = torch.tensor(v)
     norms = [float(np.linalg.norm(ours @ v)), float(torch.linalg.norm(theirs @ w))]
@@ -127,8 +143,10 @@ def products(network: ns.DenseNetwork, params: tuple, pair: tuple) -> dict:
     ]
     ratio = statistics.median(b / a for a, b in rounds)
     each = statistics.median(a for a, _ in rounds) / PRODUCTS
-    print(f"Hessian product: {1e3 * each:.1f} ms, {ratio:.2f} x faster than curvlinops "
-          f"(curvlinops took {1e3 * ratio * each:.1f} ms)")  # fmt: skip
+    print(
+        f"Hessian product: {1e3 * each:.1f} ms, {ratio:.2f} x faster than curvlinops "
+        f"(curvlinops took {1e3 * ratio * each:.1f} ms)"
+    )
     return {"seconds": each, "speedup": ratio, "norms_in_own_order": norms}
 
 
@@ -138,16 +156,26 @@ def main() -> None:
     pair = data.x_train, data.y_train
     network = ns.paper_network()
     params = ns.train(
-        network, network.init(0), pair, learning_rate=0.1, momentum=0.9, batch_size=30, steps=5_000,
-        prior_precision=PRIOR, evaluate_at="final",
-    ).params  # fmt: skip
+        network,
+        network.init(0),
+        pair,
+        learning_rate=0.1,
+        momentum=0.9,
+        batch_size=30,
+        steps=5_000,
+        prior_precision=PRIOR,
+        evaluate_at="final",
+    ).params
     first, value = exact(network, params, pair)
     document = {
-        "machine": platform.machine(), "cores": 2, "jax": jax.__version__,
-        "torch": torch.__version__, "exact": first,
+        "machine": platform.machine(),
+        "cores": 2,
+        "jax": jax.__version__,
+        "torch": torch.__version__,
+        "exact": first,
         "approximations": approximations(network, params, pair, value),
         "hessian_products": products(network, params, pair),
-    }  # fmt: skip
+    }
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 
 

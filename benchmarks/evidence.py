@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 
 import noisescale as ns
 from noisescale.data import balanced_binary, load_digits
-from noisescale.evidence.linear import fit_map, lambda_path, linear_problem
+from noisescale.evidence.linear.regression import fit_map, lambda_path, linear_problem
 
 GRID = np.logspace(-8, 6, 50)
 ROUNDS = 3
@@ -77,8 +77,10 @@ def scikit_learn_path(x: np.ndarray, y: np.ndarray, solver: str) -> np.ndarray:
 def compare_paths() -> dict:
     data = balanced_binary(0, 1, n_train=800, n_test=2, seed=0)
     x = data.x_train.astype(float)
-    cases = {"true labels": data.y_train,
-             "permuted labels": np.random.default_rng(0).permutation(data.y_train)}  # fmt: skip
+    cases = {
+        "true labels": data.y_train,
+        "permuted labels": np.random.default_rng(0).permutation(data.y_train),
+    }
     report: dict = {"grid_points": len(GRID)}
     total = {"noisescale": 0.0, "scikit-learn": 0.0}
     for name, y in cases.items():
@@ -90,8 +92,11 @@ def compare_paths() -> dict:
         ours_seconds.append(timed(lambda y=y: lambda_path(linear_problem(x, y), GRID))[0])
         ours = statistics.median(ours_seconds)
         evidences = np.array([fit.log_evidence for fit in path])
-        row: dict = {"noisescale_seconds": ours, "peers": {},
-                     "worst_decrement": max(fit.newton_decrement for fit in path)}  # fmt: skip
+        row: dict = {
+            "noisescale_seconds": ours,
+            "peers": {},
+            "worst_decrement": max(fit.newton_decrement for fit in path),
+        }
         for solver, (seconds, found) in peers.items():
             difference = np.abs(found - evidences)
             row["peers"][solver] = {
@@ -109,8 +114,10 @@ def compare_paths() -> dict:
         total["scikit-learn"] += row["peers"][best]["seconds"]
         print(f"{name}: noisescale {ours:.2f} s, {row['speedup']:.1f} x faster than {best}")
         for solver, peer in row["peers"].items():
-            print(f"  {solver}: {peer['seconds']:.1f} s, {peer['points_within_0.01_nat']} of "
-                  f"{len(GRID)} log evidences within 0.01 nat")  # fmt: skip
+            print(
+                f"  {solver}: {peer['seconds']:.1f} s, {peer['points_within_0.01_nat']} of "
+                f"{len(GRID)} log evidences within 0.01 nat"
+            )
     report["speedup"] = total["scikit-learn"] / total["noisescale"]
     print(f"both paths of figure 2: {report['speedup']:.1f} x")
     return report
@@ -145,16 +152,24 @@ def compare_with_laplace() -> dict:
 
     start = ns.DenseNetwork((64, 16, 10)).init(0)
     trained = ns.train(
-        apply, list(start), (x, y), learning_rate=0.1, momentum=0.9, batch_size=len(y), steps=3000,
-        prior_precision=prior, evaluate_at="final",
-    )  # fmt: skip
+        apply,
+        list(start),
+        (x, y),
+        learning_rate=0.1,
+        momentum=0.9,
+        batch_size=len(y),
+        steps=3000,
+        prior_precision=prior,
+        evaluate_at="final",
+    )
     loader = torch.utils.data.DataLoader(
         torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)), batch_size=512
     )
     report = {}
     for name, params, hidden in (
-        ("softmax regression", regression, None), ("64-16-10 network", trained.params, 16)
-    ):  # fmt: skip
+        ("softmax regression", regression, None),
+        ("64-16-10 network", trained.params, 16),
+    ):
         module = torch_network(params, hidden)
 
         def ours(params: list = params) -> float:
@@ -162,9 +177,14 @@ def compare_with_laplace() -> dict:
             return found.log_evidence
 
         def theirs(backend: type, module: torch.nn.Module = module) -> float:
-            laplace = Laplace(module, "classification", subset_of_weights="all",
-                              hessian_structure="full", prior_precision=prior,
-                              backend=backend)  # fmt: skip
+            laplace = Laplace(
+                module,
+                "classification",
+                subset_of_weights="all",
+                hessian_structure="full",
+                prior_precision=prior,
+                backend=backend,
+            )
             laplace.fit(loader)
             return laplace.log_marginal_likelihood().item()
 
@@ -191,8 +211,10 @@ def compare_with_laplace() -> dict:
             "best_peer": best,
             "speedup": median[best] / median["noisescale"],
         }
-        print(f"{name}: log evidence {values['noisescale']:.6f}, laplace-torch ({best}) differs "
-              f"by {differences[best]:.1e}; {report[name]['speedup']:.1f} x faster")  # fmt: skip
+        print(
+            f"{name}: log evidence {values['noisescale']:.6f}, laplace-torch ({best}) differs "
+            f"by {differences[best]:.1e}; {report[name]['speedup']:.1f} x faster"
+        )
     return report
 
 
@@ -201,9 +223,12 @@ def main() -> None:
         "path": compare_paths(),
         "laplace": compare_with_laplace(),
         "machine": {"architecture": platform.machine()},
-        "versions": {"noisescale": ns.__version__, "scikit-learn": sklearn.__version__,
-                     "torch": torch.__version__},
-    }  # fmt: skip
+        "versions": {
+            "noisescale": ns.__version__,
+            "scikit-learn": sklearn.__version__,
+            "torch": torch.__version__,
+        },
+    }
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
     print(f"Written to {RESULTS}")
 

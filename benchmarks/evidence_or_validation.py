@@ -53,8 +53,10 @@ def main() -> None:
     document = {}
     print("data | MAP / CV | averaged / CV | time (median and quartiles over 20 splits)")
     for name, load in (
-        ("breast cancer", load_breast_cancer), ("digits", load_digits), ("wine", load_wine)
-    ):  # fmt: skip
+        ("breast cancer", load_breast_cancer),
+        ("digits", load_digits),
+        ("wine", load_wine),
+    ):
         x, y = load(return_X_y=True)
         rows = [one_split(x, y, seed) for seed in range(SPLITS)]
         quartiles = {
@@ -62,10 +64,16 @@ def main() -> None:
             for key in rows[0]
         }
         document[name] = {"quartiles": quartiles, "splits": rows}
-        print(" | ".join([name] + [
-            f"{q[1]:.3f} ({q[0]:.3f} to {q[2]:.3f})"
-            for q in (quartiles[key] for key in ("map", "probit", "time_ratio"))
-        ]), flush=True)  # fmt: skip
+        print(
+            " | ".join(
+                [name]
+                + [
+                    f"{q[1]:.3f} ({q[0]:.3f} to {q[2]:.3f})"
+                    for q in (quartiles[key] for key in ("map", "probit", "time_ratio"))
+                ]
+            ),
+            flush=True,
+        )
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -110,8 +110,7 @@ def main() -> None:
 
     few = 500
     ours = ns.gradient_noise(network, params, (data.x_train[:few], data.y_train[:few]))
-    peers = {"loop": loop(module, x[:few], y[:few]),
-             "vmap": vmapped(module, x[:few], y[:few], 64)}  # fmt: skip
+    peers = {"loop": loop(module, x[:few], y[:few]), "vmap": vmapped(module, x[:few], y[:few], 64)}
     agreement = {
         name: max(abs(found[key] / getattr(ours, key) - 1) for key in found)
         for name, found in peers.items()
@@ -140,12 +139,17 @@ def main() -> None:
         "largest relative difference on 500 examples": agreement,
         "peak_gib": peak,
         "peak_gib_with_the_data_alone": before,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__,
-                     "noisescale": ns.__version__},
-    }  # fmt: skip
-    print(f"median: loop {result['loop']:.1f} x, vmap (blocks of {best}) {result['vmap']:.1f} x; "
-          f"values agree to {max(agreement.values()):.1g}; peak memory {peak:.2f} GiB, of which "
-          f"{before:.2f} before the call")  # fmt: skip
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "noisescale": ns.__version__,
+        },
+    }
+    print(
+        f"median: loop {result['loop']:.1f} x, vmap (blocks of {best}) {result['vmap']:.1f} x; "
+        f"values agree to {max(agreement.values()):.1g}; peak memory {peak:.2f} GiB, of which "
+        f"{before:.2f} before the call"
+    )
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -67,8 +67,11 @@ def extrapolate(cells: list[dict]) -> None:
             continue
         nearest = max(same, key=lambda c: c["estimate_seconds"])
         ratio = cell["estimate_seconds"] / nearest["estimate_seconds"]
-        cell |= {"seconds": nearest["seconds"] * ratio, "gib": cell["estimate_gib"],
-                 "extrapolated": True}  # fmt: skip
+        cell |= {
+            "seconds": nearest["seconds"] * ratio,
+            "gib": cell["estimate_gib"],
+            "extrapolated": True,
+        }
 
 
 def main() -> None:
@@ -83,10 +86,12 @@ def main() -> None:
     RESULTS.write_text(json.dumps({"patience": patience, "cells": cells}, indent=1) + "\n")
     for cell in cells:
         mark = " *" if cell.get("extrapolated") else ""
-        print(f"{cell['method']:9} p = {cell['p']:>9,}  N = {cell['N']:>6,}  "
-              f"{cell.get('seconds', float('nan')):>12.1f} s{mark:2}  "
-              f"{cell.get('gib', float('nan')):>10.2f} GiB"
-              + ("" if cell["fits"] else "  does not fit here"))  # fmt: skip
+        print(
+            f"{cell['method']:9} p = {cell['p']:>9,}  N = {cell['N']:>6,}  "
+            f"{cell.get('seconds', float('nan')):>12.1f} s{mark:2}  "
+            f"{cell.get('gib', float('nan')):>10.2f} GiB"
+            + ("" if cell["fits"] else "  does not fit here")
+        )
 
 
 if __name__ == "__main__":

@@ -65,12 +65,20 @@ def noisescale_step(x: np.ndarray, y: np.ndarray, batch_size: int, budget: float
 
     with contextlib.suppress(EnoughError):
         ns.train(
-            model, model.init(0), (x, y), learning_rate=LEARNING_RATE, momentum=MOMENTUM,
-            batch_size=batch_size, steps=10**9, evaluate_at="final", progress=note,
-        )  # fmt: skip
+            model,
+            model.init(0),
+            (x, y),
+            learning_rate=LEARNING_RATE,
+            momentum=MOMENTUM,
+            batch_size=batch_size,
+            steps=10**9,
+            evaluate_at="final",
+            progress=note,
+        )
     (first, began), (last, ended) = marks[0], marks[-1]
-    stream = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size,
-                         rng=np.random.default_rng(0))  # fmt: skip
+    stream = BatchStream(
+        "without_replacement", n_train=len(y), batch_size=batch_size, rng=np.random.default_rng(0)
+    )
     drawing = timed_loop(lambda: stream.take(block_length(batch_size)), 0.05)
     return (ended - began) / (last - first) + drawing / block_length(batch_size)
 
@@ -199,8 +207,14 @@ def floor(batch_size: int, pixels: int, flop_rate: float, bandwidth: float) -> f
     return max(arithmetic, traffic) + max(arithmetic, 4 * traffic)
 
 
-def summary(times: dict[str, list[float]], batch_size: int, n_train: int, pixels: int,
-            flop_rate: float, bandwidth: float) -> dict[str, object]:  # fmt: skip
+def summary(
+    times: dict[str, list[float]],
+    batch_size: int,
+    n_train: int,
+    pixels: int,
+    flop_rate: float,
+    bandwidth: float,
+) -> dict[str, object]:
     ours = statistics.median(times["noisescale"])
     dense, live = (floor(batch_size, width, flop_rate, bandwidth) for width in (PIXELS, pixels))
     return {
@@ -247,8 +261,10 @@ def main() -> None:
     ]
     growth = paired_ratio(times[30, 60_000]["noisescale"], times[30, 1_000]["noisescale"])
 
-    print(f"{'B':>5} {'N':>6} | ms per step: noisescale   torch  fused   floor | "
-          "torch/ns  fused/ns  floor/ns (live pixels)")  # fmt: skip
+    print(
+        f"{'B':>5} {'N':>6} | ms per step: noisescale   torch  fused   floor | "
+        "torch/ns  fused/ns  floor/ns (live pixels)"
+    )
     for row in rows:
         seconds = row["seconds"]
         print(

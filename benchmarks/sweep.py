@@ -21,7 +21,7 @@ import torch
 
 import noisescale as ns
 from noisescale.data import load_mnist
-from noisescale.sweep.engines import LocalEngine
+from noisescale.jobs.engines import LocalEngine
 
 BATCH_SIZES = (1, 5, 10, 30)
 LEARNING_RATE, MOMENTUM, N_TRAIN = 0.1, 0.9, 1_000
@@ -30,11 +30,16 @@ RESULTS = Path(__file__).parent / "results" / "sweep.json"
 
 def make_plan(steps: int, seeds: range) -> list[ns.RunConfig]:
     return ns.make_plan(
-        {"n_train": N_TRAIN, "learning_rate": LEARNING_RATE, "momentum": MOMENTUM, "steps": steps,
-         "evaluate_at": "final"},
+        {
+            "n_train": N_TRAIN,
+            "learning_rate": LEARNING_RATE,
+            "momentum": MOMENTUM,
+            "steps": steps,
+            "evaluate_at": "final",
+        },
         grid={"batch_size": BATCH_SIZES},
         seeds=seeds,
-    )  # fmt: skip
+    )
 
 
 def sweep_seconds(plan: list[ns.RunConfig], engine: LocalEngine) -> float:
@@ -71,12 +76,26 @@ def torch_seconds(data: tuple[torch.Tensor, ...], plan: list[ns.RunConfig]) -> f
 
 def store_seconds(n_runs: int = 300) -> float:
     """To write one run with thirty evaluations, each in a transaction of its own."""
-    history = {name: list(np.random.default_rng(0).random(31)) for name in
-               ("step", "train_accuracy", "train_cross_entropy", "test_accuracy",
-                "test_cross_entropy")}  # fmt: skip
-    record = {"status": "done", "history": history, "final": {"steps_done": 1}, "error": None,
-              "duration": 1.0, "versions": {"jax": "0"}, "host": "here",
-              "finished": "2026-01-01T00:00:00+00:00"}  # fmt: skip
+    history = {
+        name: list(np.random.default_rng(0).random(31))
+        for name in (
+            "step",
+            "train_accuracy",
+            "train_cross_entropy",
+            "test_accuracy",
+            "test_cross_entropy",
+        )
+    }
+    record = {
+        "status": "done",
+        "history": history,
+        "final": {"steps_done": 1},
+        "error": None,
+        "duration": 1.0,
+        "versions": {"jax": "0"},
+        "host": "here",
+        "finished": "2026-01-01T00:00:00+00:00",
+    }
     plan = make_plan(1_000, range(n_runs // len(BATCH_SIZES)))
     with tempfile.TemporaryDirectory() as folder, ns.RunStore(folder, write=True) as store:
         began = time.perf_counter()
@@ -117,13 +136,16 @@ def main() -> None:
     document = {
         "what": f"runs of {arguments.steps} steps at B in {BATCH_SIZES}, {len(plan)} a round",
         "machine": {"cores": os.cpu_count(), "architecture": platform.machine()},
-        "versions": {"noisescale": ns.__version__, "jax": jax.__version__,
-                     "torch": torch.__version__},
+        "versions": {
+            "noisescale": ns.__version__,
+            "jax": jax.__version__,
+            "torch": torch.__version__,
+        },
         "two_workers_over_one": ratio("one worker", "two workers"),
         "sweep_over_torch": ratio("torch loops", "two workers"),
         "store_share_of_a_second": written,
         "seconds": seconds,
-    }  # fmt: skip
+    }
     print(f"two workers: {document['two_workers_over_one']:.2f} x the throughput of one")
     print(f"the sweep:   {document['sweep_over_torch']:.2f} x the throughput of PyTorch loops")
     print(f"the store:   {100 * written:.2f} % of a run of one second")

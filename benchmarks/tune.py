@@ -22,8 +22,8 @@ from sklearn.model_selection import ParameterSampler
 
 import noisescale as ns
 from noisescale.data import load_mnist
-from noisescale.progress import Progress
-from noisescale.sweep.engines import open_engine
+from noisescale.jobs.engines import open_engine
+from noisescale.jobs.progress import Progress
 from noisescale.tune import train_function
 from noisescale.tune.trials import scores_of
 
@@ -35,23 +35,36 @@ RESULTS = Path(__file__).parent / "results" / "tune.json"
 
 def random_search(train, budget: int, repeat: int, engine, store) -> tuple[ns.Recipe, int]:
     """The best of as many draws as the budget pays for."""
-    space = {"batch_size": loguniform(1, N_TRAIN), "learning_rate": loguniform(1e-3, 10),
-             "slowness": loguniform(0.005, 1)}  # fmt: skip
+    space = {
+        "batch_size": loguniform(1, N_TRAIN),
+        "learning_rate": loguniform(1e-3, 10),
+        "slowness": loguniform(0.005, 1),
+    }
     recipes, spent = [], 0
     for draw in ParameterSampler(space, DRAWS, random_state=repeat):
         recipe = ns.Recipe(
-            learning_rate=draw["learning_rate"], batch_size=max(1, round(draw["batch_size"])),
-            n_train=N_TRAIN, momentum=1 - draw["slowness"], epochs=EPOCHS,
-        )  # fmt: skip
+            learning_rate=draw["learning_rate"],
+            batch_size=max(1, round(draw["batch_size"])),
+            n_train=N_TRAIN,
+            momentum=1 - draw["slowness"],
+            epochs=EPOCHS,
+        )
         steps = max(1, round(EPOCHS * N_TRAIN / recipe.batch_size))
         if spent + steps > budget:  # too dear for what is left: draw again
             continue
         recipes.append(recipe)
         spent += steps
     scores = scores_of(
-        train, N_TRAIN, recipes, epochs=EPOCHS, n_seeds=1, first_seed=100 * repeat, store=store,
-        engine=lambda: engine, progress=Progress(),
-    )[:, 0]  # fmt: skip
+        train,
+        N_TRAIN,
+        recipes,
+        epochs=EPOCHS,
+        n_seeds=1,
+        first_seed=100 * repeat,
+        store=store,
+        engine=lambda: engine,
+        progress=Progress(),
+    )[:, 0]
     return recipes[int(np.nanargmax(scores))], len(recipes)
 
 
@@ -70,31 +83,48 @@ def main() -> None:
         for repeat in range(repeats):
             began = time.perf_counter()
             tuned = ns.tune_large_batch(
-                train, N_TRAIN, epochs=EPOCHS, first_seed=100 * repeat, store=store,
+                train,
+                N_TRAIN,
+                epochs=EPOCHS,
+                first_seed=100 * repeat,
+                store=store,
                 executor=engine,
-            )  # fmt: skip
+            )
             ours = time.perf_counter() - began
             began = time.perf_counter()
             drawn_recipe, n_draws = random_search(train, tuned.n_updates, repeat, engine, store)
             theirs = time.perf_counter() - began
             fresh = scores_of(
-                test, N_TRAIN, [tuned.recipe, drawn_recipe], epochs=EPOCHS, n_seeds=N_FRESH,
-                first_seed=FRESH + 100 * repeat, store=store, engine=lambda: engine,
+                test,
+                N_TRAIN,
+                [tuned.recipe, drawn_recipe],
+                epochs=EPOCHS,
+                n_seeds=N_FRESH,
+                first_seed=FRESH + 100 * repeat,
+                store=store,
+                engine=lambda: engine,
                 progress=Progress(),
-            )  # fmt: skip
+            )
             fresh = np.where(np.isnan(fresh), 0.1, fresh)
             for name, recipe, scores, n, seconds in (
                 ("tuner", tuned.recipe, fresh[0], tuned.n_runs, ours),
                 ("random search", drawn_recipe, fresh[1], n_draws, theirs),
             ):
-                rows.append({
-                    "repeat": repeat, "method": name, "batch_size": recipe.batch_size,
-                    "learning_rate": recipe.learning_rate, "momentum": recipe.momentum,
-                    "updates_a_run": max(1, round(EPOCHS * N_TRAIN / recipe.batch_size)),
-                    "test_accuracy": float(scores.mean()),
-                    "test_accuracy_error": float(scores.std(ddof=1) / np.sqrt(len(scores))),
-                    "runs": n, "budget_updates": tuned.n_updates, "seconds": seconds,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "repeat": repeat,
+                        "method": name,
+                        "batch_size": recipe.batch_size,
+                        "learning_rate": recipe.learning_rate,
+                        "momentum": recipe.momentum,
+                        "updates_a_run": max(1, round(EPOCHS * N_TRAIN / recipe.batch_size)),
+                        "test_accuracy": float(scores.mean()),
+                        "test_accuracy_error": float(scores.std(ddof=1) / np.sqrt(len(scores))),
+                        "runs": n,
+                        "budget_updates": tuned.n_updates,
+                        "seconds": seconds,
+                    }
+                )
                 print(json.dumps(rows[-1]), flush=True)
     engine.stop()
     summary = {}

@@ -18,10 +18,18 @@ class Browser:
     def __init__(self, binary):
         self._profile = tempfile.mkdtemp()
         self._process = subprocess.Popen(
-            [binary, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-             f"--user-data-dir={self._profile}", "about:blank"],
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                binary,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--remote-debugging-port=0",
+                f"--user-data-dir={self._profile}",
+                "about:blank",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._loop = asyncio.new_event_loop()
         self._count = 0
         self.complaints, self.requests = [], []
@@ -58,13 +66,19 @@ class Browser:
         self.run("new Promise(done => setTimeout(done, 200))")
 
     def resize(self, width):
-        self._send("Emulation.setDeviceMetricsOverride", width=width, height=800,
-                   deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
+        self._send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
 
     def run(self, expression):
         """The value of a JavaScript expression."""
-        answer = self._send("Runtime.evaluate", expression=expression, returnByValue=True,
-                            awaitPromise=True)  # fmt: skip
+        answer = self._send(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

@@ -1,5 +1,9 @@
 import os
+import subprocess
+import sys
+import textwrap
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -7,6 +11,8 @@ import pytest
 from hypothesis import settings
 
 from noisescale.data import Dataset, DataWarning, load_mnist
+
+TESTS = Path(__file__).parent
 
 settings.register_profile("noisescale", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("noisescale")
@@ -27,3 +33,36 @@ def full_mnist(mnist: Dataset) -> Dataset:
     if not mnist.complete:
         pytest.skip("full MNIST is out of reach on this machine")
     return mnist
+
+
+@pytest.fixture
+def unruly(tmp_path, monkeypatch):
+    """Where the models of oracles/unruly.py leave their marks."""
+    folder = tmp_path / "unruly"
+    folder.mkdir()
+    monkeypatch.setenv("UNRULY", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    return folder
+
+
+@pytest.fixture
+def start_python(tmp_path):
+    """Run code in a process group of its own, as a terminal would."""
+    started = []
+
+    def start(code, *args):
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
+            env=os.environ | {"PYTHONPATH": str(TESTS)},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -25,9 +25,18 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("paper",), ("sweep",), ("runs",), ("recipe",), ("evidence",), ("data",),
-                ("data", "fetch")]
-)  # fmt: skip
+    "command",
+    [
+        (),
+        ("paper",),
+        ("sweep",),
+        ("runs",),
+        ("recipe",),
+        ("evidence",),
+        ("data",),
+        ("data", "fetch"),
+    ],
+)
 def test_help_reads_well(command):
     done = noisescale_cli(*command, "--help")
     assert done.returncode == 0
@@ -197,8 +206,9 @@ def model_file(tmp_path, monkeypatch):
 
 
 def test_evidence_of_a_users_model(model_file):
-    done = noisescale_cli("evidence", "my_model:trained", "--prior-precision", "1", "--plot",
-                          "spectrum.png")  # fmt: skip
+    done = noisescale_cli(
+        "evidence", "my_model:trained", "--prior-precision", "1", "--plot", "spectrum.png"
+    )
     assert done.returncode == 0, done.stderr
     assert "log evidence" in done.stdout
     assert "Spectrum of the Gauss-Newton matrix, 12 eigenvalues" in done.stdout

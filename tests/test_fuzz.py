@@ -17,19 +17,35 @@ from typer.testing import CliRunner
 import noisescale as ns
 from noisescale.cli import app
 from noisescale.data.idx import parse_idx
-from noisescale.sweep.store import RunStore, salvage
+from noisescale.jobs.store import RunStore, salvage
 
-FEW = settings(max_examples=25, deadline=None,
-               suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+FEW = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 _numbers = st.one_of(
-    st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=6), st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=6),
+    st.booleans(),
     st.lists(st.integers(-3, 40), max_size=3),
-)  # fmt: skip
-_fields = st.sampled_from([
-    "learning_rate", "batch_size", "steps", "momentum", "seed", "data", "n_train", "hidden_widths",
-    "model", "sampler", "evaluate_at", "nonsense",
-])  # fmt: skip
+)
+_fields = st.sampled_from(
+    [
+        "learning_rate",
+        "batch_size",
+        "steps",
+        "momentum",
+        "seed",
+        "data",
+        "n_train",
+        "hidden_widths",
+        "model",
+        "sampler",
+        "evaluate_at",
+        "nonsense",
+    ]
+)
 
 
 def _toml(value):
@@ -51,8 +67,10 @@ class TestPlans:
         assert str(caught.value).endswith(".")
 
     @FEW
-    @given(st.dictionaries(_fields, _numbers, max_size=6),
-           st.dictionaries(_fields, st.lists(_numbers, max_size=3), max_size=3))  # fmt: skip
+    @given(
+        st.dictionaries(_fields, _numbers, max_size=6),
+        st.dictionaries(_fields, st.lists(_numbers, max_size=3), max_size=3),
+    )
     def test_any_values(self, tmp_path, run, grid):
         lines = [
             "[run]",
@@ -82,10 +100,17 @@ class TestPlans:
 def _record(k):
     config = json.dumps({"batch_size": k, "seed": 0, "learning_rate": 0.1})
     return {
-        "key": hashlib.sha256(config.encode()).hexdigest(), "config": config, "status": "done",
-        "history": {}, "final": {"test_accuracy": 0.5}, "error": None, "duration": 1.0,
-        "versions": {}, "host": "h", "finished": "2026-01-01T00:00:00+00:00",
-    }  # fmt: skip
+        "key": hashlib.sha256(config.encode()).hexdigest(),
+        "config": config,
+        "status": "done",
+        "history": {},
+        "final": {"test_accuracy": 0.5},
+        "error": None,
+        "duration": 1.0,
+        "versions": {},
+        "host": "h",
+        "finished": "2026-01-01T00:00:00+00:00",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +123,11 @@ def whole(tmp_path_factory):
 
 class TestStores:
     @FEW
-    @given(st.floats(0, 0.999), st.binary(min_size=1, max_size=600),
-           st.one_of(st.none(), st.floats(0.001, 0.999)))  # fmt: skip
+    @given(
+        st.floats(0, 0.999),
+        st.binary(min_size=1, max_size=600),
+        st.one_of(st.none(), st.floats(0.001, 0.999)),
+    )
     def test_damage_is_told_and_what_is_saved_is_genuine(self, whole, start, new, cut):
         content = bytearray(whole)
         at = int(start * len(content))
@@ -161,14 +189,20 @@ class TestIdx:
 
 class TestCommandLine:
     @FEW
-    @given(st.lists(st.one_of(st.floats(), st.integers(-(10**20), 10**20), st.text(max_size=5)),
-                    min_size=4, max_size=4),
-           st.sampled_from(["--to-batch-size", "--to-n-train", "--to-momentum"]),
-           st.one_of(st.floats(), st.integers(-10, 10**6)))  # fmt: skip
+    @given(
+        st.lists(
+            st.one_of(st.floats(), st.integers(-(10**20), 10**20), st.text(max_size=5)),
+            min_size=4,
+            max_size=4,
+        ),
+        st.sampled_from(["--to-batch-size", "--to-n-train", "--to-momentum"]),
+        st.one_of(st.floats(), st.integers(-10, 10**6)),
+    )
     def test_recipe_takes_any_numbers(self, values, option, target):
         names = ("--learning-rate", "--batch-size", "--n-train", "--momentum")
-        args = [part for name, value in zip(names, values, strict=True)
-                for part in (f"{name}={value}",)]  # fmt: skip
+        args = [
+            part for name, value in zip(names, values, strict=True) for part in (f"{name}={value}",)
+        ]
         done = CliRunner().invoke(app, ["recipe", *args, f"{option}={target}", "--json"])
         if done.exit_code == 0:
             json.loads(done.stdout)
@@ -194,8 +228,13 @@ class TestCommandLine:
     )
     def test_bad_input_is_one_line_and_leaves_nothing(self, args, tmp_path):
         env = {**os.environ, "COLUMNS": "200"}
-        done = subprocess.run([sys.executable, "-m", "noisescale", *args], cwd=tmp_path, env=env,
-                              capture_output=True, text=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "noisescale", *args],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 2, done
         assert done.stdout == ""
         assert done.stderr.startswith("noisescale: ")

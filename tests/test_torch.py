@@ -51,8 +51,10 @@ def test_the_same_as_jax(module, params, pair, curvature, method):
     for field in ("log_evidence", "nll", "penalty", "log_occam_factor", "newton_decrement", "E"):
         assert getattr(theirs, field) == pytest.approx(getattr(ours, field), rel=1e-7)
     assert (theirs.n_params, theirs.n_train, theirs.n_negative) == (
-        ours.n_params, ours.n_train, ours.n_negative,
-    )  # fmt: skip
+        ours.n_params,
+        ours.n_train,
+        ours.n_negative,
+    )
 
 
 @pytest.mark.parametrize("curvature", ["ggn", "hessian"])
@@ -74,8 +76,10 @@ def test_chosen_priors_are_those_of_jax(module, params, pair, prior):
 def test_priors_by_parameter_name(module, pair):
     by_name = {name: 0.1 + 0.1 * p.dim() for name, p in module.named_parameters()}
     found = nst.log_evidence(module, pair, prior_precision=by_name)
-    expected = 0.5 * sum(by_name[name] * float((p.detach().double() ** 2).sum())
-                         for name, p in module.named_parameters())  # fmt: skip
+    expected = 0.5 * sum(
+        by_name[name] * float((p.detach().double() ** 2).sum())
+        for name, p in module.named_parameters()
+    )
     assert found.penalty == pytest.approx(expected, rel=1e-6)
 
 
@@ -83,8 +87,10 @@ def test_a_dataset_a_loader_and_tensors_are_the_same(module, pair):
     x, y = torch.tensor(pair[0]), torch.tensor(pair[1])
     dataset = torch.utils.data.TensorDataset(x, y)
     loader = torch.utils.data.DataLoader(dataset, batch_size=16)
-    values = [nst.log_evidence(module, data, prior_precision=0.3).log_evidence
-              for data in (dataset, loader, (x, y))]  # fmt: skip
+    values = [
+        nst.log_evidence(module, data, prior_precision=0.3).log_evidence
+        for data in (dataset, loader, (x, y))
+    ]
     assert values[0] == pytest.approx(values[1], rel=1e-12)
     assert values[0] == pytest.approx(values[2], rel=1e-12)
 
@@ -178,8 +184,10 @@ def test_bernoulli_and_gaussian():
 )
 def test_bad_input(module, pair, change, message):
     x, y = pair
-    data = change.pop("data", (x, np.where(np.arange(50) == 3, change.pop("labels"), y)
-                               if "labels" in change else y))  # fmt: skip
+    data = change.pop(
+        "data",
+        (x, np.where(np.arange(50) == 3, change.pop("labels"), y) if "labels" in change else y),
+    )
     if change.pop("nan", False):
         data = (np.where(np.arange(50)[:, None] == 0, np.nan, x), y)
     made = change.pop("module", module)

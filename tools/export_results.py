@@ -22,10 +22,24 @@ from noisescale.sweep.listing import export_frame
 
 RESULTS = Path(__file__).parent.parent / "results"
 COLUMNS = [
-    "learning_rate", "batch_size", "momentum", "n_train", "steps", "prior_precision",
-    "cost_convention", "hidden_widths", "seed", "status", "n_classes", "test_accuracy",
-    "test_cross_entropy", "train_accuracy", "train_cross_entropy", "duration", "key",
-]  # fmt: skip
+    "learning_rate",
+    "batch_size",
+    "momentum",
+    "n_train",
+    "steps",
+    "prior_precision",
+    "cost_convention",
+    "hidden_widths",
+    "seed",
+    "status",
+    "n_classes",
+    "test_accuracy",
+    "test_cross_entropy",
+    "train_accuracy",
+    "train_cross_entropy",
+    "duration",
+    "key",
+]
 ORDER = ["learning_rate", "n_train", "momentum", "batch_size", "seed"]
 
 

@@ -16,7 +16,7 @@ from noisescale.cli_options import Cluster, Debug, Json, Quiet, Workers
 from noisescale.cli_paper import paper, report
 from noisescale.cli_tune import tune
 from noisescale.errors import InputError
-from noisescale.progress import show_progress
+from noisescale.jobs.progress import show_progress
 
 app = typer.Typer(
     name="noisescale",
@@ -92,9 +92,14 @@ def evidence(
         return
     with show_progress(silent=quiet or json) as progress:
         found = command.measure(
-            problem, params, prior_precision=prior_precision, curvature=curvature, method=method,
-            tolerance=tolerance, progress=progress.line,
-        )  # fmt: skip
+            problem,
+            params,
+            prior_precision=prior_precision,
+            curvature=curvature,
+            method=method,
+            tolerance=tolerance,
+            progress=progress.line,
+        )
         spectrum = command.spectrum(problem, curvature)
     if plot is not None:
         spectrum.plot(plot)
@@ -176,8 +181,8 @@ def runs(
 ) -> None:
     """List, filter and export the runs of a store; it may be in use."""
     from noisescale.checks import check_whole
+    from noisescale.jobs.store import RunStore, copy_readable
     from noisescale.sweep.listing import choose, export_frame, table, to_json
-    from noisescale.sweep.store import RunStore, copy_readable
 
     check_whole("limit", limit, at_least=1)
     if curves and export is None:
@@ -241,8 +246,12 @@ def recipe(
         momentum=momentum,
         epochs=epochs,
     )
-    changes = {"batch_size": to_batch_size, "n_train": to_n_train,
-               "learning_rate": to_learning_rate, "momentum": to_momentum}  # fmt: skip
+    changes = {
+        "batch_size": to_batch_size,
+        "n_train": to_n_train,
+        "learning_rate": to_learning_rate,
+        "momentum": to_momentum,
+    }
     recipes, refused = {"tuned": tuned}, {}
     rules = RULES if rule is None else (rule,)
     for name in rules if any(value is not None for value in changes.values()) else ():

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from noisescale.cli_options import Debug, Json, Quiet
-from noisescale.progress import show_progress
+from noisescale.jobs.progress import show_progress
 
 data_app = typer.Typer(rich_markup_mode="rich")
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from noisescale.cli_options import Cluster, Debug, Json, Quiet, Workers
-from noisescale.progress import show_progress
+from noisescale.jobs.progress import show_progress
 
 if TYPE_CHECKING:
     from noisescale.paper import PaperReport

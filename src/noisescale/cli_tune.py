@@ -9,7 +9,7 @@ import typer
 
 from noisescale.cli_options import Cluster, Debug, Json, Quiet, Workers
 from noisescale.errors import InputError
-from noisescale.progress import show_progress
+from noisescale.jobs.progress import show_progress
 
 
 def tune(
@@ -64,11 +64,23 @@ def tune(
         raise InputError("the training function does not say its n_train: give --n-train.")
     with show_progress(silent=quiet or json) as progress:
         found = tune_large_batch(
-            train, size, epochs=epochs, learning_rate=learning_rate, momentum=momentum,
-            largest_batch=largest_batch, seeds=seeds, max_seeds=max_seeds, max_runs=max_runs,
-            max_steps=max_steps, max_seconds=max_seconds, timeout=timeout, store=out,
-            executor=cluster, workers=workers, progress=progress,
-        )  # fmt: skip
+            train,
+            size,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            largest_batch=largest_batch,
+            seeds=seeds,
+            max_seeds=max_seeds,
+            max_runs=max_runs,
+            max_steps=max_steps,
+            max_seconds=max_seconds,
+            timeout=timeout,
+            store=out,
+            executor=cluster,
+            workers=workers,
+            progress=progress,
+        )
     if plot is not None:
         found.plot(plot)
     print(jsonlib.dumps(found.to_dict()) if json else found)

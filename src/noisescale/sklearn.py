@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.evidence.averaging import PREDICTIVES, average_probabilities
-from noisescale.evidence.linear import (
+from noisescale.evidence.linear.regression import (
     DEFAULT_BOUNDS,
     LinearFit,
     check_counts,

@@ -9,8 +9,8 @@ from scipy.stats import multivariate_normal
 
 import noisescale as ns
 from noisescale.evidence import laplace
-from noisescale.evidence.curvature import dense_hessian
-from noisescale.evidence.linear import fit_map, linear_problem
+from noisescale.evidence.curvature.model import dense_hessian
+from noisescale.evidence.linear.regression import fit_map, linear_problem
 from oracles import evidence as oracle
 
 
@@ -25,8 +25,10 @@ def network(params, x):
 def network_params(n_out, seed=0):
     rng = np.random.default_rng(seed)
     return {
-        "a": rng.normal(size=(3, 4)), "b": rng.normal(size=4), "c": rng.normal(size=(4, n_out)),
-    }  # fmt: skip
+        "a": rng.normal(size=(3, 4)),
+        "b": rng.normal(size=4),
+        "c": rng.normal(size=(4, n_out)),
+    }
 
 
 def targets(likelihood, n, n_out, seed=1):
@@ -54,9 +56,14 @@ class TestLinearGaussian:
         y = x @ rng.normal(size=p) + rng.normal(size=n)
         w = np.linalg.solve(noise * x.T @ x + np.diag(L), noise * x.T @ y)
         result = ns.log_evidence(
-            linear, w, (x, y), prior_precision=0.7 if prior == "scalar" else L,
-            likelihood=ns.gaussian(noise), method=method, curvature=curvature,
-        )  # fmt: skip
+            linear,
+            w,
+            (x, y),
+            prior_precision=0.7 if prior == "scalar" else L,
+            likelihood=ns.gaussian(noise),
+            method=method,
+            curvature=curvature,
+        )
         covariance = np.eye(n) / noise + x @ np.diag(1 / L) @ x.T
         exact = multivariate_normal(np.zeros(n), covariance).logpdf(y)
         assert result.log_evidence == pytest.approx(exact, rel=1e-9)
@@ -71,8 +78,10 @@ def logistic_map(x, y, prior_precision):
     """The MAP by a general optimiser, y = +-1."""
     found = minimize(
         lambda w: np.logaddexp(0, -y * (x @ w)).sum() + 0.5 * prior_precision * w @ w,
-        np.zeros(x.shape[1]), method="BFGS", options={"gtol": 1e-10},
-    )  # fmt: skip
+        np.zeros(x.shape[1]),
+        method="BFGS",
+        options={"gtol": 1e-10},
+    )
     return found.x
 
 
@@ -99,15 +108,20 @@ def test_the_error_against_quadrature_is_laplaces_and_shrinks_as_one_over_n(dime
 def test_the_evidence_does_not_depend_on_the_scale_of_parameters(seed, log_scale):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(12, 4)), rng.integers(2, size=12)
-    fit = fit_map(linear_problem(np.vstack([x, x]), np.append(y, 1 - y), fit_intercept=False),
-                  prior_precision=0.3)  # fmt: skip
+    fit = fit_map(
+        linear_problem(np.vstack([x, x]), np.append(y, 1 - y), fit_intercept=False),
+        prior_precision=0.3,
+    )
     factors = np.exp(log_scale * rng.normal(size=4))
     data = np.vstack([x, x]), np.append(y, 1 - y)
     before = ns.log_evidence(linear, fit.coef, data, prior_precision=0.3, likelihood="bernoulli")
     after = ns.log_evidence(
-        linear, fit.coef * factors, (data[0] / factors, data[1]),
-        prior_precision=0.3 / factors**2, likelihood="bernoulli",
-    )  # fmt: skip
+        linear,
+        fit.coef * factors,
+        (data[0] / factors, data[1]),
+        prior_precision=0.3 / factors**2,
+        likelihood="bernoulli",
+    )
     assert after.log_evidence == pytest.approx(before.log_evidence, rel=1e-8)
     assert after.newton_decrement == pytest.approx(before.newton_decrement, rel=1e-6, abs=1e-12)
 
@@ -147,12 +161,19 @@ class TestNetworks:
         slope = oracle.numeric_gradient(total, flat) + L * flat
         penalty = 0.5 * (L * flat**2).sum()
         for method, curvature, matrix in (
-            ("dense", "ggn", G), ("dual", "ggn", G), ("dense", "hessian", H)
-        ):  # fmt: skip
+            ("dense", "ggn", G),
+            ("dual", "ggn", G),
+            ("dense", "hessian", H),
+        ):
             result = ns.log_evidence(
-                network, params, (x, y), prior_precision=prior, likelihood=likelihood,
-                method=method, curvature=curvature,
-            )  # fmt: skip
+                network,
+                params,
+                (x, y),
+                prior_precision=prior,
+                likelihood=likelihood,
+                method=method,
+                curvature=curvature,
+            )
             assert result.nll == pytest.approx(total(flat), rel=1e-10)
             assert result.penalty == pytest.approx(penalty, rel=1e-12)
             assert result.log_occam_factor == pytest.approx(oracle.log_occam(matrix, L), rel=1e-5)
@@ -193,10 +214,13 @@ class TestNetworks:
     def test_negative_curvature_is_counted_and_left_out(self):
         # nll = w1^2/2 - w2^2 at the origin, which is a saddle.
         result = ns.log_evidence(
-            lambda w, x: w[None, :] * x, np.zeros(2), (np.ones((1, 2)), np.zeros(1)),
-            prior_precision=0.5, curvature="hessian",
+            lambda w, x: w[None, :] * x,
+            np.zeros(2),
+            (np.ones((1, 2)), np.zeros(1)),
+            prior_precision=0.5,
+            curvature="hessian",
             likelihood=lambda f, y: 0.5 * f[:, 0] ** 2 - f[:, 1] ** 2,
-        )  # fmt: skip
+        )
         assert result.log_occam_factor == pytest.approx(-0.5 * np.log(1 + 1 / 0.5))
         assert (result.n_negative, result.negative_weight) == (1, pytest.approx(2 / 0.5))
         assert result.log_evidence_full is None
@@ -204,10 +228,13 @@ class TestNetworks:
 
     def test_a_weak_negative_curvature_still_has_a_determinant(self):
         result = ns.log_evidence(
-            lambda w, x: w[None, :] * x, np.zeros(2), (np.ones((1, 2)), np.zeros(1)),
-            prior_precision=5.0, curvature="hessian",
+            lambda w, x: w[None, :] * x,
+            np.zeros(2),
+            (np.ones((1, 2)), np.zeros(1)),
+            prior_precision=5.0,
+            curvature="hessian",
             likelihood=lambda f, y: 0.5 * f[:, 0] ** 2 - f[:, 1] ** 2,
-        )  # fmt: skip
+        )
         assert result.log_occam_factor == pytest.approx(-0.5 * np.log(1.2))
         assert result.log_occam_factor_full == pytest.approx(-0.5 * np.log(1.2 * (1 - 2 / 5)))
         assert result.is_minimum
@@ -216,10 +243,13 @@ class TestNetworks:
     def test_dual_refuses_a_nll_that_is_not_convex(self):
         with pytest.raises(ns.InputError, match="not convex in the outputs.*method='dense'"):
             ns.log_evidence(
-                lambda w, x: w[None, :] * x, np.zeros(2), (np.ones((1, 2)), np.zeros(1)),
-                prior_precision=5.0, method="dual",
+                lambda w, x: w[None, :] * x,
+                np.zeros(2),
+                (np.ones((1, 2)), np.zeros(1)),
+                prior_precision=5.0,
+                method="dual",
                 likelihood=lambda f, y: 0.5 * f[:, 0] ** 2 - f[:, 1] ** 2,
-            )  # fmt: skip
+            )
 
 
 @pytest.fixture(scope="module")
@@ -284,9 +314,13 @@ def test_from_operator(fitted):
     for matrix in (H, aslinearoperator(H)):
         for prior in (0.5, np.full(len(H), 0.5)):
             result = ns.log_evidence_from_operator(
-                matrix, nll=fit.nll, penalty=fit.penalty, prior_precision=prior, n_train=60,
+                matrix,
+                nll=fit.nll,
+                penalty=fit.penalty,
+                prior_precision=prior,
+                n_train=60,
                 n_classes=3,
-            )  # fmt: skip
+            )
             assert result.log_evidence == pytest.approx(full.log_evidence, rel=1e-9)
             assert pytest.approx(full.E, rel=1e-9) == result.E
             assert result.newton_decrement is None
@@ -410,8 +444,13 @@ def test_bad_data(fitted):
     ],
 )
 def test_bad_operators(changes, message):
-    settings = {"curvature": np.eye(2), "nll": 1.0, "penalty": 0.1, "prior_precision": 1.0,
-                "n_train": 5} | changes  # fmt: skip
+    settings = {
+        "curvature": np.eye(2),
+        "nll": 1.0,
+        "penalty": 0.1,
+        "prior_precision": 1.0,
+        "n_train": 5,
+    } | changes
     with pytest.raises(ns.InputError, match=message):
         ns.log_evidence_from_operator(settings.pop("curvature"), **settings)
 
@@ -425,9 +464,13 @@ class TestUsersOwnLikelihood:
         for curvature in ("ggn", "hessian"):
             with pytest.raises(ns.InputError, match=message):
                 ns.log_evidence(
-                    linear, np.ones((2, *width)), self.data, prior_precision=1.0, likelihood=nll,
+                    linear,
+                    np.ones((2, *width)),
+                    self.data,
+                    prior_precision=1.0,
+                    likelihood=nll,
                     curvature=curvature,
-                )  # fmt: skip
+                )
 
     def test_broadcasts_are_refused(self):
         self.refuse("must return one number an example", lambda f, y: 0.5 * (f - y) ** 2, (1,))
@@ -447,11 +490,16 @@ class TestUsersOwnLikelihood:
         # For a linear model Gauss-Newton is the Hessian.
         a, b = (
             ns.log_evidence(
-                linear, np.array([3.0, 3.0]), self.data, prior_precision=prior, likelihood=cauchy,
-                curvature=curvature, method="dense",
+                linear,
+                np.array([3.0, 3.0]),
+                self.data,
+                prior_precision=prior,
+                likelihood=cauchy,
+                curvature=curvature,
+                method="dense",
             )
             for curvature in ("ggn", "hessian")
-        )  # fmt: skip
+        )
         assert a.log_evidence == pytest.approx(b.log_evidence, rel=1e-9)
         assert a.n_negative == b.n_negative > 0
 
@@ -465,9 +513,14 @@ def test_rounding_of_a_singular_curvature_is_not_counted(prior, method, curvatur
     rng = np.random.default_rng(0)
     x = 10 * rng.normal(size=(90, 10)) @ rng.normal(size=(10, 70))  # rank 10 of 70
     result = ns.log_evidence(
-        linear, np.zeros(70), (x, np.arange(90) % 2), prior_precision=prior,
-        likelihood="bernoulli", method=method, curvature=curvature,
-    )  # fmt: skip
+        linear,
+        np.zeros(70),
+        (x, np.arange(90) % 2),
+        prior_precision=prior,
+        likelihood="bernoulli",
+        method=method,
+        curvature=curvature,
+    )
     s = np.linalg.svd(x, compute_uv=False)[:10]
     exact = -0.5 * np.log1p(s**2 / 4 / prior).sum()
     assert result.log_occam_factor == pytest.approx(exact, rel=1e-7)
@@ -495,6 +548,11 @@ def test_a_null_evidence_is_checked(fitted):
         ns.log_evidence(affine, params, data, prior_precision=1.0, log_null=float("nan"))
     with pytest.raises(ns.InputError, match="n_classes or log_null, not both"):
         ns.log_evidence_from_operator(
-            np.eye(2), nll=1.0, penalty=0.0, prior_precision=1.0, n_train=3, n_classes=2,
+            np.eye(2),
+            nll=1.0,
+            penalty=0.0,
+            prior_precision=1.0,
+            n_train=3,
+            n_classes=2,
             log_null=-1.0,
-        )  # fmt: skip
+        )

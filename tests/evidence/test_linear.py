@@ -4,7 +4,7 @@ from sklearn.linear_model import LogisticRegression
 
 import noisescale as ns
 from noisescale.data import load_digits
-from noisescale.evidence.linear import (
+from noisescale.evidence.linear.regression import (
     fit_map,
     lambda_path,
     linear_problem,
@@ -42,10 +42,12 @@ def test_the_evidence_is_that_of_the_dense_method(n_classes, shape):
     coef = np.atleast_2d(fit.coef).T
     params = {"w": coef, "b": np.atleast_1d(fit.intercept)}
     reference = ns.log_evidence(
-        lambda p, x: x @ p["w"] + p["b"], params, (x, y),
+        lambda p, x: x @ p["w"] + p["b"],
+        params,
+        (x, y),
         prior_precision={"w": 0.7, "b": 0.02},
         likelihood="bernoulli" if n_classes == 2 else "categorical",
-    )  # fmt: skip
+    )
     assert fit.log_evidence == pytest.approx(reference.log_evidence, rel=1e-10)
     assert fit.log_occam_factor == pytest.approx(reference.log_occam_factor, rel=1e-9)
     assert pytest.approx(reference.E, rel=1e-9) == fit.E

@@ -5,7 +5,7 @@ from scipy.special import expit, softmax
 
 import noisescale as ns
 from noisescale.evidence.averaging import average_probabilities
-from noisescale.evidence.linear import fit_map, linear_problem, logit_covariance
+from noisescale.evidence.linear.regression import fit_map, linear_problem, logit_covariance
 from noisescale.likelihood import LIKELIHOODS
 
 
@@ -37,9 +37,15 @@ def test_any_model_predicts_as_the_linear_one(predictive, n_classes, method, n, 
         fit.logits(new), lambda: logit_covariance(problem, fit, new), predictive=predictive
     )
     general = ns.posterior_predict(
-        affine, params, data, new, prior_precision=0.4, method=method, predictive=predictive,
+        affine,
+        params,
+        data,
+        new,
+        prior_precision=0.4,
+        method=method,
+        predictive=predictive,
         likelihood="bernoulli" if n_classes == 2 else "categorical",
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(linear.sum(axis=1), 1)
     # The draws of a softmax depend on how its covariance was diagonalised.
     loose = predictive == "monte_carlo" and n_classes > 2
@@ -73,20 +79,36 @@ def test_monte_carlo_is_an_average_over_weights(n_classes):
         each = softmax(logits, axis=2)
         expected = each.mean(axis=0)
     got = ns.posterior_predict(
-        affine, params, (x, y), new, prior_precision=0.4, predictive="monte_carlo",
-        n_samples=n_draws, likelihood="bernoulli" if n_classes == 2 else "categorical",
-    )  # fmt: skip
+        affine,
+        params,
+        (x, y),
+        new,
+        prior_precision=0.4,
+        predictive="monte_carlo",
+        n_samples=n_draws,
+        likelihood="bernoulli" if n_classes == 2 else "categorical",
+    )
     error = np.sqrt(2 * each.var(axis=0).max() / n_draws)
     assert np.abs(got - expected).max() < 5 * error
     probit = ns.posterior_predict(
-        affine, params, (x, y), new, prior_precision=0.4, predictive="probit",
+        affine,
+        params,
+        (x, y),
+        new,
+        prior_precision=0.4,
+        predictive="probit",
         likelihood="bernoulli" if n_classes == 2 else "categorical",
-    )  # fmt: skip
+    )
     # An approximation: better than not averaging, that is all it promises.
     sure = ns.posterior_predict(
-        affine, params, (x, y), new, prior_precision=0.4, predictive="map",
+        affine,
+        params,
+        (x, y),
+        new,
+        prior_precision=0.4,
+        predictive="map",
         likelihood="bernoulli" if n_classes == 2 else "categorical",
-    )  # fmt: skip
+    )
     assert np.abs(probit - expected).max() < 0.7 * np.abs(sure - expected).max()
 
 
@@ -107,9 +129,13 @@ def test_bad_input():
         ns.posterior_predict(affine, params, data, new, prior_precision=1.0, n_samples=0)
     with pytest.raises(ns.InputError, match="use a likelihood of classes"):
         ns.posterior_predict(
-            lambda w, x: x @ w, jnp.zeros(5), (data[0], data[0][:, 0]), new, prior_precision=1.0,
+            lambda w, x: x @ w,
+            jnp.zeros(5),
+            (data[0], data[0][:, 0]),
+            new,
+            prior_precision=1.0,
             likelihood="gaussian",
-        )  # fmt: skip
+        )
 
 
 def test_a_likelihood_object_predicts_as_its_name():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import noisescale as ns
-from noisescale.evidence import products
-from noisescale.evidence.curvature import Model, dense_ggn, dense_hessian
-from noisescale.evidence.products import activations, curvature_operator
+from noisescale.evidence.curvature import products
+from noisescale.evidence.curvature.model import Model, dense_ggn, dense_hessian
+from noisescale.evidence.curvature.products import activations, curvature_operator
 from noisescale.likelihood import LIKELIHOODS
 
 NETWORK = ns.DenseNetwork((6, 5, 4, 3))
@@ -63,8 +63,8 @@ def test_nothing_flips_the_precision_of_the_session(model):
 
 SHARDED = """
 import jax, numpy as np, noisescale as ns
-from noisescale.evidence.curvature import Model
-from noisescale.evidence.products import curvature_operator, spread
+from noisescale.evidence.curvature.model import Model
+from noisescale.evidence.curvature.products import curvature_operator, spread
 from noisescale.likelihood import LIKELIHOODS
 assert jax.local_device_count() == 2
 network = ns.DenseNetwork((6, 5, 3))
@@ -80,9 +80,12 @@ print(repr((operator @ np.arange(model.n_params) / 10).tolist()))
 def test_several_devices_give_the_same_products():
     flags = "--xla_force_host_platform_device_count=2"
     told = subprocess.run(
-        [sys.executable, "-c", SHARDED], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", SHARDED],
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-    )  # fmt: skip
+    )
     network = ns.DenseNetwork((6, 5, 3))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 6))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import noisescale as ns
-from noisescale.evidence import kernel as kernels
 from noisescale.evidence import problem as problems
-from noisescale.evidence.curvature import output_root
+from noisescale.evidence.curvature.model import output_root
 from noisescale.evidence.laplace import jax_problem
+from noisescale.evidence.occam import dual as kernels
 from noisescale.evidence.preflight import Facts, preflight
 
 pytestmark = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
@@ -58,16 +58,21 @@ def draw(shapes, seed=0):
 CASES = {
     "dense network": (NETWORK, params_of(NETWORK), data()),
     "softmax regression": (
-        ns.softmax_regression(8, 4), params_of(ns.softmax_regression(8, 4)), data(),
+        ns.softmax_regression(8, 4),
+        params_of(ns.softmax_regression(8, 4)),
+        data(),
     ),
     "convolutional": (
-        convolutional, draw({"kernel": (3, 3, 1, 3), "bias": (3,), "head": (12, 3)}),
+        convolutional,
+        draw({"kernel": (3, 3, 1, 3), "bias": (3,), "head": (12, 3)}),
         data(30, 16, 3),
     ),
     "residual": (
-        residual, draw({"in": (8, 5), "a": (5, 5), "b": (5, 5), "out": (5, 4)}), data(),
+        residual,
+        draw({"in": (8, 5), "a": (5, 5), "b": (5, 5), "out": (5, 4)}),
+        data(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -80,8 +85,10 @@ def no_small_roots(monkeypatch):
 @pytest.mark.parametrize("prior", [0.03, 2.0])
 def test_dual_equals_dense(name, prior, no_small_roots):
     apply_fn, params, pair = CASES[name]
-    found = {method: ns.log_evidence(apply_fn, params, pair, prior_precision=prior, method=method)
-             for method in ("dense", "dual")}  # fmt: skip
+    found = {
+        method: ns.log_evidence(apply_fn, params, pair, prior_precision=prior, method=method)
+        for method in ("dense", "dual")
+    }
     for field in ("log_evidence", "log_occam_factor", "newton_decrement"):
         assert getattr(found["dual"], field) == pytest.approx(
             getattr(found["dense"], field), rel=1e-9, abs=1e-9
@@ -101,8 +108,10 @@ def test_a_prior_within_a_layer_takes_the_generic_path(no_small_roots):
     params, pair = params_of(NETWORK), data()
     rng = np.random.default_rng(0)
     prior = jax.tree.map(lambda leaf: rng.uniform(0.1, 2, leaf.shape), params)
-    found = {method: ns.log_evidence(NETWORK, params, pair, prior_precision=prior, method=method)
-             for method in ("dense", "dual")}  # fmt: skip
+    found = {
+        method: ns.log_evidence(NETWORK, params, pair, prior_precision=prior, method=method)
+        for method in ("dense", "dual")
+    }
     assert found["dual"].log_evidence == pytest.approx(found["dense"].log_evidence, rel=1e-10)
 
 
@@ -147,9 +156,14 @@ def test_lanczos_covers_the_exact_value(name, curvature):
     problem = jax_problem(apply_fn, params, pair, "categorical")
     H, _ = problem.dense(curvature)
     nll, gradient = problem.nll_and_gradient()
-    settings = {"nll": nll, "penalty": 0.15 * problem.w @ problem.w, "prior_precision": 0.3,
-                "n_train": len(pair[1]), "n_classes": 4,
-                "gradient": gradient + 0.3 * problem.w}  # fmt: skip
+    settings = {
+        "nll": nll,
+        "penalty": 0.15 * problem.w @ problem.w,
+        "prior_precision": 0.3,
+        "n_train": len(pair[1]),
+        "n_classes": 4,
+        "gradient": gradient + 0.3 * problem.w,
+    }
     exact = ns.log_evidence_from_operator(H, method="dense", **settings)
     held = 0
     for seed in range(100):
@@ -193,8 +207,9 @@ def test_lanczos_says_what_it_did():
 def test_lanczos_takes_float64_where_rounding_would_show():
     params, pair = params_of(NETWORK), data()
     weak = ns.log_evidence(NETWORK, params, pair, prior_precision=1e-6, method="lanczos")
-    strong = ns.log_evidence(NETWORK, params, pair, prior_precision=10.0, method="lanczos",
-                             tolerance=0.5)  # fmt: skip
+    strong = ns.log_evidence(
+        NETWORK, params, pair, prior_precision=10.0, method="lanczos", tolerance=0.5
+    )
     assert weak.details["products"] == "float64"
     assert strong.details["products"] == "float32"
     assert weak.details["rounding_bound"] < weak.log_evidence_std
@@ -232,8 +247,11 @@ def test_the_last_layer_alone():
     last = ns.log_evidence(
         NETWORK, params, pair, prior_precision=0.5, select=lambda path: path.startswith("2/")
     )
-    hidden = np.asarray(jax.nn.relu(jax.nn.relu(pair[0] @ params[0]["w"] + params[0]["b"])
-                                    @ params[1]["w"] + params[1]["b"]))  # fmt: skip
+    hidden = np.asarray(
+        jax.nn.relu(
+            jax.nn.relu(pair[0] @ params[0]["w"] + params[0]["b"]) @ params[1]["w"] + params[1]["b"]
+        )
+    )
     linear = ns.softmax_regression(6, 4)
     alone = ns.log_evidence(linear, params[2:], (hidden, pair[1]), prior_precision=0.5)
     assert last.n_params == 28
@@ -247,8 +265,10 @@ def test_the_curve_is_the_evidence_at_each_precision(method, no_small_roots):
     params, pair = params_of(NETWORK), data()
     grid = np.geomspace(1e-3, 1e3, 25)
     curve = ns.evidence_curve(NETWORK, params, pair, prior_precisions=grid, method=method)
-    exact = [ns.log_evidence(NETWORK, params, pair, prior_precision=lam).log_evidence
-             for lam in grid[::6]]  # fmt: skip
+    exact = [
+        ns.log_evidence(NETWORK, params, pair, prior_precision=lam).log_evidence
+        for lam in grid[::6]
+    ]
     np.testing.assert_allclose(
         curve.log_evidence[::6], exact, rtol=1e-9 if method != "lanczos" else 0.02
     )
@@ -296,8 +316,9 @@ def test_chosen_priors_are_stationary_points_of_the_evidence(method, no_small_ro
 
 def test_auto_goes_by_what_fits():
     def facts(p, N, widths=None):
-        return Facts(p=p, N=N, C=10, rows=9 * N, pass_flops=2.0 * p, pass_numbers=1_000,
-                     widths=widths)  # fmt: skip
+        return Facts(
+            p=p, N=N, C=10, rows=9 * N, pass_flops=2.0 * p, pass_numbers=1_000, widths=widths
+        )
 
     assert preflight(facts(300, 5_000), "auto", "ggn").method == "dense"
     paper = preflight(facts(636_010, 1_000, (784, 800, 10)), "auto", "ggn")

@@ -10,7 +10,7 @@ from noisescale.noise.distribution import (
     entry_gradients,
 )
 from noisescale.noise.gradients import gradient_noise
-from noisescale.paper.gradient_noise import _gram
+from noisescale.paper.appendix_c import _gram
 
 RNG = np.random.default_rng(0)
 

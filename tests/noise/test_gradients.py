@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import noisescale as ns
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import Model, dense_ggn, dense_hessian
+from noisescale.evidence.curvature.model import Model, dense_ggn, dense_hessian
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import summarise
 from noisescale.training import BatchStream
@@ -147,8 +147,9 @@ def test_the_monitor_agrees_with_the_full_data():
     g = per_example(params, data)
     noise = ns.gradient_noise(NETWORK, params, data)
     monitor = ns.NoiseScaleMonitor()
-    stream = BatchStream("with_replacement", n_train=400, batch_size=80,
-                         rng=np.random.default_rng(0))  # fmt: skip
+    stream = BatchStream(
+        "with_replacement", n_train=400, batch_size=80, rng=np.random.default_rng(0)
+    )
     for batch in stream.take(4000):
         small, large = g[batch[:10]].mean(axis=0), g[batch].mean(axis=0)
         monitor.update(small @ small, large @ large, 10, 80)

@@ -7,7 +7,7 @@ import pytest
 import noisescale as ns
 from noisescale.data import load_digits
 from noisescale.errors import InputError
-from noisescale.evidence.linear import fit_map, linear_problem
+from noisescale.evidence.linear.regression import fit_map, linear_problem
 
 LAM = 0.5
 
@@ -21,8 +21,12 @@ def zeros_and_ones():
     y = (data.y_train[mask][:80] == 8).astype(np.int32)
     model = ns.logistic_regression(1)
     fit = fit_map(linear_problem(x, y), prior_precision=LAM)
-    params = ({"w": np.asarray(fit.coef, np.float32).reshape(1, 1),
-               "b": np.asarray(fit.intercept, np.float32).reshape(1)},)  # fmt: skip
+    params = (
+        {
+            "w": np.asarray(fit.coef, np.float32).reshape(1, 1),
+            "b": np.asarray(fit.intercept, np.float32).reshape(1),
+        },
+    )
     return model, params, (x, y)
 
 
@@ -51,8 +55,12 @@ def moments(samples):
     mean = chains.mean(axis=0)
     products = np.einsum("cni,cnj->cij", draws - mean, draws - mean) / draws.shape[1]
     n = len(draws)
-    return (mean, chains.std(axis=0, ddof=1) / math.sqrt(n), products.mean(axis=0),
-            products.std(axis=0, ddof=1) / math.sqrt(n))  # fmt: skip
+    return (
+        mean,
+        chains.std(axis=0, ddof=1) / math.sqrt(n),
+        products.mean(axis=0),
+        products.std(axis=0, ddof=1) / math.sqrt(n),
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,9 +71,17 @@ def moments(samples):
 def test_against_quadrature(zeros_and_ones, options):
     model, params, data = zeros_and_ones
     made = ns.langevin(
-        model, params, data, prior_precision=LAM, likelihood="bernoulli", n_chains=40,
-        burn_in=2_000, n_samples=400, thin=20, **options,
-    )  # fmt: skip
+        model,
+        params,
+        data,
+        prior_precision=LAM,
+        likelihood="bernoulli",
+        n_chains=40,
+        burn_in=2_000,
+        n_samples=400,
+        thin=20,
+        **options,
+    )
     mean, covariance = quadrature(data, options.get("temperature", 1.0))
     got, got_error, spread, spread_error = moments(made.samples)
     assert np.abs((got - mean) / got_error).max() < 4
@@ -81,8 +97,9 @@ def test_against_quadrature(zeros_and_ones, options):
 
 def test_prediction_averages_over_the_posterior(zeros_and_ones):
     model, params, data = zeros_and_ones
-    made = ns.langevin(model, params, data, prior_precision=LAM, likelihood="bernoulli",
-                       n_chains=8, n_samples=300)  # fmt: skip
+    made = ns.langevin(
+        model, params, data, prior_precision=LAM, likelihood="bernoulli", n_chains=8, n_samples=300
+    )
     x = np.array([[-2.0], [2.0], [6.0]])
     averaged = made.predict_proba(x)
     np.testing.assert_allclose(averaged.sum(axis=1), 1, rtol=1e-5)
@@ -98,9 +115,18 @@ def test_predictive_cross_entropy_against_quadrature_and_the_map(zeros_and_ones)
     few = (x[:3], y[:3])  # so few that averaging matters
     fit = fit_map(linear_problem(*few), prior_precision=LAM)
     start = ({"w": np.float32(fit.coef).reshape(1, 1), "b": np.float32([fit.intercept])},)
-    made = ns.langevin(model, start, few, prior_precision=LAM, likelihood="bernoulli",
-                       n_chains=40, momentum=0.9, step_size=0.005, n_samples=100,
-                       thin=60)  # fmt: skip
+    made = ns.langevin(
+        model,
+        start,
+        few,
+        prior_precision=LAM,
+        likelihood="bernoulli",
+        n_chains=40,
+        momentum=0.9,
+        step_size=0.005,
+        n_samples=100,
+        thin=60,
+    )
     x_new, y_new = x[3:], y[3:]
     points, p = posterior_grid(few)
     z = points[0][:, None] * x_new[:, 0] + points[1][:, None]  # (points, n)
@@ -115,8 +141,16 @@ def test_several_classes_and_a_form_that_arviz_reads():
     data = load_digits().subset(n_train=100, seed=0)
     model = ns.softmax_regression(64, 10)
     pair = (data.x_train, data.y_train)
-    made = ns.langevin(model, model.init(0), pair, prior_precision=1.0, n_chains=3, burn_in=200,
-                       n_samples=20, thin=5)  # fmt: skip
+    made = ns.langevin(
+        model,
+        model.init(0),
+        pair,
+        prior_precision=1.0,
+        n_chains=3,
+        burn_in=200,
+        n_samples=20,
+        thin=5,
+    )
     posterior = made.to_arviz()["posterior"]
     assert {name: array.shape for name, array in posterior.items()} == {
         "0/b": (3, 20, 10),
@@ -124,8 +158,16 @@ def test_several_classes_and_a_form_that_arviz_reads():
     }
     assert made.predict_proba(data.x_test).shape == (len(data.y_test), 10)
     assert "3 chains of 20 draws" in repr(made)
-    again = ns.langevin(model, model.init(0), pair, prior_precision=1.0, n_chains=3, burn_in=200,
-                        n_samples=20, thin=5)  # fmt: skip
+    again = ns.langevin(
+        model,
+        model.init(0),
+        pair,
+        prior_precision=1.0,
+        n_chains=3,
+        burn_in=200,
+        n_samples=20,
+        thin=5,
+    )
     for a, b in zip(jax.tree.leaves(made.samples), jax.tree.leaves(again.samples), strict=True):
         np.testing.assert_array_equal(a, b)
 

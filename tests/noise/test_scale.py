@@ -46,12 +46,19 @@ def test_exact_and_approximate_agree_for_small_batches(learning_rate, batch_size
 @given(recipes(), st.floats(1.01, 10))
 def test_what_makes_it_louder(recipe, factor):
     g = recipe.noise_scale
-    assert ns.noise_scale(factor * recipe.learning_rate, recipe.batch_size, recipe.n_train,
-                          recipe.momentum) > g  # fmt: skip
-    assert ns.noise_scale(recipe.learning_rate, recipe.batch_size, recipe.n_train + 1,
-                          recipe.momentum) > g  # fmt: skip
-    assert ns.noise_scale(recipe.learning_rate, recipe.batch_size + 1, recipe.n_train + 1,
-                          recipe.momentum) <= max(g, 1e-300) * (1 + 1 / recipe.n_train)  # fmt: skip
+    assert (
+        ns.noise_scale(
+            factor * recipe.learning_rate, recipe.batch_size, recipe.n_train, recipe.momentum
+        )
+        > g
+    )
+    assert (
+        ns.noise_scale(recipe.learning_rate, recipe.batch_size, recipe.n_train + 1, recipe.momentum)
+        > g
+    )
+    assert ns.noise_scale(
+        recipe.learning_rate, recipe.batch_size + 1, recipe.n_train + 1, recipe.momentum
+    ) <= max(g, 1e-300) * (1 + 1 / recipe.n_train)
     higher = 1 - (1 - recipe.momentum) / factor
     assert ns.noise_scale(recipe.learning_rate, recipe.batch_size, recipe.n_train, higher) > g
 
@@ -130,8 +137,14 @@ def test_notes_say_what_to_watch():
     assert any("needs about 100 updates to forget" in note for note in slow.notes)
     long = ns.Recipe(learning_rate=0.01, batch_size=100, n_train=1000, momentum=0.99, epochs=200)
     assert long.notes == ()
-    assert long == ns.Recipe(learning_rate=0.01, batch_size=100, n_train=1000, momentum=0.99,
-                             epochs=200, notes=("another",))  # fmt: skip
+    assert long == ns.Recipe(
+        learning_rate=0.01,
+        batch_size=100,
+        n_train=1000,
+        momentum=0.99,
+        epochs=200,
+        notes=("another",),
+    )
     assert scaled.to_dict()["notes"] == list(scaled.notes)
     assert repr(recipe) == (
         "Recipe(learning_rate=0.1, batch_size=256, n_train=50000, momentum=0.9)"
@@ -166,7 +179,7 @@ RECIPE = ns.Recipe(learning_rate=0.1, batch_size=10, n_train=100, momentum=0.5)
         (lambda: RECIPE.scaled_to(learning_rate=50), "would need a batch_size of 5e\\+03, outside"),
         (lambda: RECIPE.scaled_to(learning_rate=0.001), "would need a batch_size of 0.1, outside"),
     ],
-)  # fmt: skip
+)
 def test_bad_requests_get_one_sentence(call, message):
     with pytest.raises(InputError, match=message) as error:
         call()
@@ -226,8 +239,12 @@ def test_growing_the_batch_keeps_the_noise_of_the_decay(rule):
     made = recipe.as_batch_schedule(decay, rule=rule)
     for stage, (epoch, rate) in zip(made.stages, decay, strict=True):
         plain = ns.Recipe(learning_rate=rate, batch_size=128, n_train=50_000, momentum=0.9)
-        grown = ns.Recipe(learning_rate=stage.learning_rate, batch_size=stage.batch_size,
-                          n_train=50_000, momentum=0.9)  # fmt: skip
+        grown = ns.Recipe(
+            learning_rate=stage.learning_rate,
+            batch_size=stage.batch_size,
+            n_train=50_000,
+            momentum=0.9,
+        )
         assert stage.epoch == epoch
         assert grown.kept(rule) == pytest.approx(plain.kept(rule), rel=1e-12)
     sizes = [stage.batch_size for stage in made.stages]

@@ -51,9 +51,14 @@ def test_a_step_against_its_formula(data):
 )
 def test_weights_have_the_samplers_variance(sampler, variance):
     settings = Settings(
-        **SGD, n_train=40, steps=1, likelihood="categorical", cost_convention="per_example",
-        sampler=sampler, seed=0,
-    )  # fmt: skip
+        **SGD,
+        n_train=40,
+        steps=1,
+        likelihood="categorical",
+        cost_convention="per_example",
+        sampler=sampler,
+        seed=0,
+    )
     assert _spread(settings) ** 2 * 39 / 40**2 == pytest.approx(variance, rel=1e-12)
 
 
@@ -95,9 +100,13 @@ def test_many_substeps_integrate_the_equation(data, momentum):
     errors = []
     for k in (4, 8, 16):
         run = ns.simulate_sgd_sde(
-            MODEL, MODEL.init(0), data, steps=steps, substeps=k,
+            MODEL,
+            MODEL.init(0),
+            data,
+            steps=steps,
+            substeps=k,
             **SGD | {"batch_size": 40, "momentum": momentum},
-        )  # fmt: skip
+        )
         errors.append(np.abs(flat(run.params) - exact).max())
     # Euler's method is of first order: half the step, half the error.
     np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 2, atol=0.25)
@@ -107,10 +116,14 @@ def test_late_fluctuations_are_those_of_sgd(data):
     """The spread of w about its mean, over 300 seeds of each: z-bound on every direction."""
     settings = SGD | {"momentum": 0.5, "learning_rate": 0.05, "evaluate_at": "final"}
     ends = [
-        np.array([flat(run(MODEL, MODEL.init(0), data, steps=400, seed=seed, **settings).params)
-                  for seed in range(300)])
+        np.array(
+            [
+                flat(run(MODEL, MODEL.init(0), data, steps=400, seed=seed, **settings).params)
+                for seed in range(300)
+            ]
+        )
         for run in (ns.train, ns.simulate_sgd_sde)
-    ]  # fmt: skip
+    ]
     sgd, sde = (end.var(axis=0, ddof=1) for end in ends)
     # Variances of 300 nearly Gaussian draws have a relative error of sqrt(2/299).
     z = np.log(sgd / sde) / np.sqrt(2 * 2 / 299)
@@ -123,8 +136,9 @@ def test_divergence_and_repeats(data):
     wild = SGD | {"learning_rate": 1e30}
     run = ns.simulate_sgd_sde(MODEL, MODEL.init(0), data, steps=20, **wild)
     assert run.status == "diverged"
-    again = [ns.simulate_sgd_sde(MODEL, MODEL.init(0), data, steps=5, seed=3, **SGD)
-             for _ in range(2)]  # fmt: skip
+    again = [
+        ns.simulate_sgd_sde(MODEL, MODEL.init(0), data, steps=5, seed=3, **SGD) for _ in range(2)
+    ]
     np.testing.assert_array_equal(flat(again[0].params), flat(again[1].params))
 
 

@@ -13,9 +13,11 @@ def numeric_hessian(f, w, h=1e-4):
     for i, a in enumerate(np.eye(p)):
         for j, b in enumerate(np.eye(p)):
             H[i, j] = (
-                f(w + h * a + h * b) - f(w + h * a - h * b)
-                - f(w - h * a + h * b) + f(w - h * a - h * b)
-            ) / (4 * h * h)  # fmt: skip
+                f(w + h * a + h * b)
+                - f(w + h * a - h * b)
+                - f(w - h * a + h * b)
+                + f(w - h * a - h * b)
+            ) / (4 * h * h)
     return H
 
 

@@ -5,8 +5,8 @@ import warnings
 import pytest
 
 from noisescale.data import DataWarning
+from noisescale.jobs.progress import Progress
 from noisescale.paper import run_paper
-from noisescale.progress import Progress
 
 
 class Lines(Progress):

@@ -36,9 +36,14 @@ def test_local_evidences_add_up_to_the_evidence(landscape):
     """Against SciPy's adaptive quadrature of prior times likelihood over the plane."""
     prior = location.PRIOR_PRECISION / (2 * np.pi)
     whole, _ = integrate.dblquad(
-        lambda b, a: prior * np.exp(-location.cost(np.array([a, b])) + 45), -6, 6, -6, 6,
-        epsabs=1e-8, epsrel=1e-6,
-    )  # fmt: skip
+        lambda b, a: prior * np.exp(-location.cost(np.array([a, b])) + 45),
+        -6,
+        6,
+        -6,
+        6,
+        epsabs=1e-8,
+        epsrel=1e-6,
+    )
     parts = sum(np.exp(m.log_evidence + 45) for m in landscape.minima)
     assert parts == pytest.approx(whole, rel=1e-4)
 
@@ -60,8 +65,14 @@ def test_the_coarse_chain_of_a_pair_is_langevin_dynamics(monkeypatch):
     step, curvature = 0.02, 20.0
     monkeypatch.setattr(visits, "gradient", lambda w: curvature * w)
     zeros = jnp.zeros((400, 2))
-    chains = run_chains(visits._halved(step), {"fine": zeros, "coarse": zeros},
-                        key=jax.random.key(0), burn_in=100, n_samples=50, thin=20)  # fmt: skip
+    chains = run_chains(
+        visits._halved(step),
+        {"fine": zeros, "coarse": zeros},
+        key=jax.random.key(0),
+        burn_in=100,
+        n_samples=50,
+        thin=20,
+    )
     for name, d in (("fine", step / 2), ("coarse", step)):
         found = np.asarray(chains.draws[name]).reshape(-1)
         exact = 1 / (curvature * (1 - d * curvature / 2))
@@ -80,8 +91,14 @@ def test_pairs_of_chains_stay_together_and_single_ones_do_not(landscape):
 
 def seen(landscape, shift=0.0, moved=0.1, error=0.004):
     shares = landscape.probabilities() + shift * error * np.array([1, -1, 0])
-    return visits.Visits(landscape, [Estimate(p, error, 99) for p in shares],
-                         np.full(3, moved * error), {}, {}, np.zeros((1, 2)))  # fmt: skip
+    return visits.Visits(
+        landscape,
+        [Estimate(p, error, 99) for p in shares],
+        np.full(3, moved * error),
+        {},
+        {},
+        np.zeros((1, 2)),
+    )
 
 
 def test_visits_judged(landscape):

@@ -26,10 +26,22 @@ def make_runs(cases, *, n_seeds=5, noise=1e-4, steps=STEPS, draw=0):
             key = f"{sorted(fields.items())}-{seed}"
             a = accuracy(steps) + rng.normal(0, noise) + rng.normal(0, noise / 10, len(steps))
             ce = cross_entropy(steps) + rng.normal(0, noise)
-            rows.append({"key": key, **fields, "seed": seed, "status": "done", "n_classes": 10,
-                         "test_accuracy": a[-1], "test_cross_entropy": ce[-1]})  # fmt: skip
-            curves.append(pd.DataFrame({"key": key, "step": steps, "test_accuracy": a,
-                                        "test_cross_entropy": ce}))  # fmt: skip
+            rows.append(
+                {
+                    "key": key,
+                    **fields,
+                    "seed": seed,
+                    "status": "done",
+                    "n_classes": 10,
+                    "test_accuracy": a[-1],
+                    "test_cross_entropy": ce[-1],
+                }
+            )
+            curves.append(
+                pd.DataFrame(
+                    {"key": key, "step": steps, "test_accuracy": a, "test_cross_entropy": ce}
+                )
+            )
     return Runs(pd.DataFrame(rows), pd.concat(curves))
 
 
@@ -52,18 +64,22 @@ def verdicts(judgements):
 
 
 def test_the_papers_own_story_is_reproduced():
-    runs = make_runs([
-        ({"batch_size": 30}, rise(0.92, 40), bowl(0.5)),
-        ({"batch_size": 1000}, rise(0.90, 10), bowl(0.6)),
-    ])  # fmt: skip
+    runs = make_runs(
+        [
+            ({"batch_size": 30}, rise(0.92, 40), bowl(0.5)),
+            ({"batch_size": 1000}, rise(0.90, 10), bowl(0.6)),
+        ]
+    )
     assert verdicts(figure3._judge(CONTEXT, runs, 1000)) == {"C13": R, "C14": R, "C15": R}
 
 
 def test_the_opposite_is_not_reproduced():
-    runs = make_runs([
-        ({"batch_size": 30}, rise(0.88, 10), bowl(0.7)),
-        ({"batch_size": 1000}, rise(0.90, 40), bowl(0.6)),
-    ])  # fmt: skip
+    runs = make_runs(
+        [
+            ({"batch_size": 30}, rise(0.88, 10), bowl(0.7)),
+            ({"batch_size": 1000}, rise(0.90, 40), bowl(0.6)),
+        ]
+    )
     assert verdicts(figure3._judge(CONTEXT, runs, 1000)) == {"C13": N, "C14": N, "C15": N}
 
 
@@ -85,10 +101,12 @@ def test_noise_leaves_it_undecided_and_small_scales_always_do():
 
 
 def test_a_curve_that_only_falls_has_no_minimum_inside():
-    runs = make_runs([
-        ({"batch_size": 30}, rise(0.92, 40), falling),
-        ({"batch_size": 1000}, rise(0.90, 10), bowl(0.6)),
-    ])  # fmt: skip
+    runs = make_runs(
+        [
+            ({"batch_size": 30}, rise(0.92, 40), falling),
+            ({"batch_size": 1000}, rise(0.90, 10), bowl(0.6)),
+        ]
+    )
     assert verdicts(figure3._judge(CONTEXT, runs, 1000))["C15"] is N
 
 
@@ -103,11 +121,16 @@ def test_no_gap_in_a_linear_model(gap, noise, verdict):
 @pytest.mark.parametrize(("fails_up_to", "verdict"), [(10, R), (5, R), (3, N), (20, N)])
 def test_the_largest_batch_that_cannot_train(fails_up_to, verdict):
     sizes = SIZES["full"].batch_sizes
-    runs = make_runs([
-        ({"batch_size": B}, rise(0.1 if fails_up_to >= B else 0.92 - 0.01 * abs(np.log(B / 40)), 1),
-         falling)
-        for B in sizes
-    ])  # fmt: skip
+    runs = make_runs(
+        [
+            (
+                {"batch_size": B},
+                rise(0.1 if fails_up_to >= B else 0.92 - 0.01 * abs(np.log(B / 40)), 1),
+                falling,
+            )
+            for B in sizes
+        ]
+    )
     judged = verdicts(figure4._judge(CONTEXT, runs, find_peak(runs.frame)))
     assert judged == {"C16": verdict, "C17": R}
 
@@ -142,10 +165,12 @@ def regularised(small, large, penalty, wobble=0.01):
 def test_l2_closes_the_gap():
     penalty = next(iter(PENALTIES))
     steps = np.array(late_steps(SIZES["full"]))[1:]
-    plain = make_runs([
-        ({"batch_size": 30}, rise(0.92, 40), bowl(0.9)),
-        ({"batch_size": 1000}, rise(0.90, 10), bowl(1.0)),
-    ])  # fmt: skip
+    plain = make_runs(
+        [
+            ({"batch_size": 30}, rise(0.92, 40), bowl(0.9)),
+            ({"batch_size": 1000}, rise(0.90, 10), bowl(1.0)),
+        ]
+    )
     closed = make_runs(regularised(0.915, 0.913, penalty), steps=steps)
     judged = verdicts(figure8._judge(CONTEXT, plain, closed, 1000, penalty))
     assert judged == {"C23": R, "C24": R, "C25": R, "C26": R, "C39": R}

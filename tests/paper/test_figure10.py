@@ -18,10 +18,19 @@ SIZES = (20, 30, 60, 150, 400, 1_000)
 
 def minimum(seed=0, batch_size=30, E=-2_000.0, accuracy=0.9, top=10.0):
     return Minimum(
-        seed=seed, batch_size=batch_size, labels="true", l2=0.0, train_accuracy=1.0,
-        train_cross_entropy=0.0, test_accuracy=accuracy, test_cross_entropy=0.4,
-        E=dict.fromkeys(PRIORS, E), prior_precision=0.1, gap=1.0, top_curvature=top,
-    )  # fmt: skip
+        seed=seed,
+        batch_size=batch_size,
+        labels="true",
+        l2=0.0,
+        train_accuracy=1.0,
+        train_cross_entropy=0.0,
+        test_accuracy=accuracy,
+        test_cross_entropy=0.4,
+        E=dict.fromkeys(PRIORS, E),
+        prior_precision=0.1,
+        gap=1.0,
+        top_curvature=top,
+    )
 
 
 def rows(sign, noise=0.0):

@@ -16,11 +16,13 @@ def curves(*, seeds=3, **columns):
     """Curves that satisfy every claim of figures 1 and 2, but for what is changed."""
     s = np.log10(P)
     plain = {
-        "train_accuracy": np.ones(57), "test_accuracy": np.full(57, 0.97),
+        "train_accuracy": np.ones(57),
+        "test_accuracy": np.full(57, 0.97),
         "train_cross_entropy": 0.69 / (1 + np.exp(-s)),
-        "test_cross_entropy": 0.5 + 0.05 * np.abs(s - 1.0), "margin": 2 + 0.1 * s,
+        "test_cross_entropy": 0.5 + 0.05 * np.abs(s - 1.0),
+        "margin": 2 + 0.1 * s,
         "E": np.where(s < -4, 10 * (-4 - s) + 1, -100 * np.exp(-((s - 1) ** 2) / 4)),
-    }  # fmt: skip
+    }
     made = {name: np.tile(columns.get(name, value), (seeds, 1)) for name, value in plain.items()}
     return logistic.Curves(P, **made)
 
@@ -28,10 +30,12 @@ def curves(*, seeds=3, **columns):
 def random_curves(**columns):
     s = np.log10(P)
     plain = {
-        "test_accuracy": np.full(57, 0.5), "margin": (2 + 0.1 * s) / 1.5,
+        "test_accuracy": np.full(57, 0.5),
+        "margin": (2 + 0.1 * s) / 1.5,
         "train_cross_entropy": 0.69 / (1 + np.exp(-2 * s)),
-        "test_cross_entropy": np.log(2) + 100 * np.exp(-2 * (s + 8)), "E": 500 * np.exp(-(s + 8)),
-    }  # fmt: skip
+        "test_cross_entropy": np.log(2) + 100 * np.exp(-2 * (s + 8)),
+        "E": 500 * np.exp(-(s + 8)),
+    }
     return curves(**(plain | columns))
 
 

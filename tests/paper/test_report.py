@@ -20,8 +20,17 @@ from noisescale.paper.report import render
 from noisescale.paper.section import Measurement, Outcome, Picture, Section
 from noisescale.sweep import RunStore
 
-ENTRY = {"id", "section", "claim", "criterion", "measured", "uncertainty", "verdict",
-         "convention", "primary"}  # fmt: skip
+ENTRY = {
+    "id",
+    "section",
+    "claim",
+    "criterion",
+    "measured",
+    "uncertainty",
+    "verdict",
+    "convention",
+    "primary",
+}
 
 
 def test_what_is_written(report):
@@ -30,16 +39,39 @@ def test_what_is_written(report):
     assert json.loads((out / "claims.json").read_text()) == made.claims
     assert {"schema", "version", "scale", "data", "seeds", "seconds", "claims"} <= set(made.claims)
     assert all(set(row) >= ENTRY for row in made.claims["claims"])
-    drawn = {"units", "figure1", "figure1-whitened", "figure2", "figure2-whitened", "figure3",
-             "figure4", "figure5", "footnote-batch-size", "footnote-training-set", "figure6",
-             "figure7", "figure8", "figure8-undivided", "figure9", "figure9-approach",
-             "figure10", "figure10-labels", "appendixA", "appendixC", "appendixD",
-             f"appendixE-{made.claims['data']['name']}"}  # fmt: skip
+    drawn = {
+        "units",
+        "figure1",
+        "figure1-whitened",
+        "figure2",
+        "figure2-whitened",
+        "figure3",
+        "figure4",
+        "figure5",
+        "footnote-batch-size",
+        "footnote-training-set",
+        "figure6",
+        "figure7",
+        "figure8",
+        "figure8-undivided",
+        "figure9",
+        "figure9-approach",
+        "figure10",
+        "figure10-labels",
+        "appendixA",
+        "appendixC",
+        "appendixD",
+        f"appendixE-{made.claims['data']['name']}",
+    }
     assert {path.stem for path in (out / "figures").iterdir()} == drawn
     assert (out / "figures" / "units.svg").read_text().lstrip().startswith("<?xml")
     assert {path.name for path in out.iterdir()} == {
-        "claims.json", "figures", "index.html", "measured", "runs.sqlite"
-    }  # fmt: skip
+        "claims.json",
+        "figures",
+        "index.html",
+        "measured",
+        "runs.sqlite",
+    }
     assert told.lines[0] == "loading MNIST"
     assert {section.title for section in SECTIONS.values()} <= set(told.lines)
 
@@ -83,14 +115,20 @@ def test_everything_from_data_is_escaped():
     evil = '<script>alert("x")</script>'
     judgement = Judgement("C01", Verdict.REPRODUCED, {evil: evil}, evil, evil)
     outcome = Outcome(
-        evil, (Picture("p", "<svg/>", evil, evil),), (Measurement(evil, evil, evil),),
-        (judgement,), (evil,),
-    )  # fmt: skip
+        evil,
+        (Picture("p", "<svg/>", evil, evil),),
+        (Measurement(evil, evil, evil),),
+        (judgement,),
+        (evil,),
+    )
     claims = {
-        "version": evil, "scale": evil, "seeds": 1, "seconds": 1.0,
+        "version": evil,
+        "scale": evil,
+        "seeds": 1,
+        "seconds": 1.0,
         "claims": entries([judgement]),
         "data": {"name": evil, "source": evil, "complete": False, "fingerprint": evil},
-    }  # fmt: skip
+    }
     section = Section("units", evil, lambda context: outcome)
     shipped = {"units": Published(outcome, 3, True, evil)}
     page = render(claims, [(section, outcome)], shipped, [section], f"key\n{evil}\n")
@@ -199,8 +237,12 @@ class TestBrowser:
         assert page.requests == []
 
     def test_the_calculator_computes_what_the_library_does(self, page):
-        for rate, size, n, m in ((0.1, 256, 50_000, 0.9), (0.37, 7, 1_000, 0.0),
-                                 (2.5, 999, 1_000, 0.95), (1.0, 60, 60, 0.5)):  # fmt: skip
+        for rate, size, n, m in (
+            (0.1, 256, 50_000, 0.9),
+            (0.37, 7, 1_000, 0.0),
+            (2.5, 999, 1_000, 0.95),
+            (1.0, 60, 60, 0.5),
+        ):
             page.fill(learning_rate=rate, batch_size=size, n_train=n, momentum=m)
             assert page.shown("g") == ns.noise_scale(rate, size, n, m)
             assert page.shown("approximate") == ns.noise_scale(rate, size, n, m, approximate=True)

@@ -22,10 +22,11 @@ class FakeContext(SimpleNamespace):
 
     def runs(self, plan):
         rows = [
-            run.to_dict() | {"key": run.key, "status": "done", "n_classes": 10}
+            run.to_dict()
+            | {"key": run.key, "status": "done", "n_classes": 10}
             | {"test_accuracy": self.accuracy(run) + 1e-4 * run.seed}
             for run in plan
-        ]  # fmt: skip
+        ]
         return Runs(pd.DataFrame(rows), pd.DataFrame(columns=["key"]))
 
 
@@ -34,9 +35,12 @@ def context(top, scale="full"):
         return 0.9 - 0.01 * math.log(run.batch_size / top(run)) ** 2
 
     return FakeContext(
-        scale=scale, seeds=2, data=SimpleNamespace(name="mnist-embedded"), accuracy=accuracy,
+        scale=scale,
+        seeds=2,
+        data=SimpleNamespace(name="mnist-embedded"),
+        accuracy=accuracy,
         decidable=True,
-    )  # fmt: skip
+    )
 
 
 def test_the_ladder_is_fine_enough():

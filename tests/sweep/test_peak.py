@@ -12,11 +12,16 @@ def frame_of(curve, *, n_seeds=5, noise=0.003, seed=0, sizes=SIZES):
     """Runs whose accuracies are a curve, an offset for each seed, and noise."""
     rng = np.random.default_rng(seed)
     rows = [
-        {"batch_size": B, "seed": s, "status": "done", "n_classes": 10,
-         "test_accuracy": value + offset + rng.normal(0, noise)}
+        {
+            "batch_size": B,
+            "seed": s,
+            "status": "done",
+            "n_classes": 10,
+            "test_accuracy": value + offset + rng.normal(0, noise),
+        }
         for s, offset in enumerate(rng.normal(0, 0.01, n_seeds))
         for B, value in zip(sizes, curve, strict=True)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 

@@ -21,8 +21,19 @@ def test_the_key_is_the_hash_of_the_canonical_configuration():
     assert sha256(again.encode()).hexdigest() == BASIC.key
     assert content["data_fingerprint"] == load_digits().fingerprint
     assert content["n_train"] == len(load_digits().y_train)
-    everything = {"data", "data_fingerprint", "subset", "preprocessing", "model", "initialisation",
-                  "cost_convention", "sampler", "dtype", "evaluate_at", "format"}  # fmt: skip
+    everything = {
+        "data",
+        "data_fingerprint",
+        "subset",
+        "preprocessing",
+        "model",
+        "initialisation",
+        "cost_convention",
+        "sampler",
+        "dtype",
+        "evaluate_at",
+        "format",
+    }
     assert everything <= set(content)
     assert repr(0.1) in BASIC.canonical
 
@@ -30,14 +41,25 @@ def test_the_key_is_the_hash_of_the_canonical_configuration():
 @pytest.mark.parametrize(
     "change",
     [
-        {"learning_rate": 0.1 + 1e-16 * 4}, {"batch_size": 9}, {"steps": 11}, {"momentum": 0.5},
-        {"prior_precision": 1e-9}, {"seed": 1}, {"n_train": 100}, {"n_test": 100},
-        {"hidden_widths": (3,)}, {"initialisation": "zeros"}, {"cost_convention": "per_class"},
-        {"sampler": "shuffle"}, {"evaluate_at": "final"}, {"n_evaluations": 7},
-        {"model": "oracles.unruly:slow"}, {"data_fingerprint": "other"},
+        {"learning_rate": 0.1 + 1e-16 * 4},
+        {"batch_size": 9},
+        {"steps": 11},
+        {"momentum": 0.5},
+        {"prior_precision": 1e-9},
+        {"seed": 1},
+        {"n_train": 100},
+        {"n_test": 100},
+        {"hidden_widths": (3,)},
+        {"initialisation": "zeros"},
+        {"cost_convention": "per_class"},
+        {"sampler": "shuffle"},
+        {"evaluate_at": "final"},
+        {"n_evaluations": 7},
+        {"model": "oracles.unruly:slow"},
+        {"data_fingerprint": "other"},
     ],
     ids=lambda change: next(iter(change)),
-)  # fmt: skip
+)
 def test_every_field_makes_another_run(change):
     assert replace(BASIC, **change).key != BASIC.key
 
@@ -45,8 +67,9 @@ def test_every_field_makes_another_run(change):
 def test_number_types_do_not_make_another_run():
     import numpy as np
 
-    same = RunConfig(**SHARED | {"steps": np.int32(10), "hidden_widths": []},
-                     batch_size=np.int64(8), momentum=0)  # fmt: skip
+    same = RunConfig(
+        **SHARED | {"steps": np.int32(10), "hidden_widths": []}, batch_size=np.int64(8), momentum=0
+    )
     assert same.key == BASIC.key
     assert RunConfig(**BASIC.to_dict()).key == BASIC.key
 

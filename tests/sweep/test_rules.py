@@ -19,9 +19,19 @@ def frame_of(peaks, over, *, n_seeds=5, noise=0.002, draw=0, n_train=1000, momen
         for seed in range(n_seeds):
             for B in sizes:
                 accuracy = 0.91 - 0.02 * math.log(B / top) ** 2 + rng.normal(0, noise)
-                rows.append({"batch_size": int(B), "seed": seed, "status": "done", "n_classes": 10,
-                             "learning_rate": 1.0, "momentum": momentum, "n_train": n_train,
-                             "test_accuracy": accuracy} | {over: value})  # fmt: skip
+                rows.append(
+                    {
+                        "batch_size": int(B),
+                        "seed": seed,
+                        "status": "done",
+                        "n_classes": 10,
+                        "learning_rate": 1.0,
+                        "momentum": momentum,
+                        "n_train": n_train,
+                        "test_accuracy": accuracy,
+                    }
+                    | {over: value}
+                )
     return pd.DataFrame(rows)
 
 
@@ -63,10 +73,11 @@ def test_the_slopes_interval_covers_the_truth(slope):
     rules = [
         fit_scaling_rule(
             frame_of({r: 20 * r**slope for r in RATES}, "learning_rate", draw=k),
-            "learning_rate", n_resamples=150,
+            "learning_rate",
+            n_resamples=150,
         )
         for k in range(trials)
-    ]  # fmt: skip
+    ]
     covered = np.mean([slope in rule.slope for rule in rules])
     assert covered > 0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)
     half_widths = [(rule.slope.high - rule.slope.low) / 2 for rule in rules]
@@ -102,9 +113,10 @@ def test_settings_whose_runs_all_failed_are_counted():
     rule = fit_scaling_rule(frame, "learning_rate")
     assert rule.excluded == ((3.0, "every run failed"),)
     assert "5 of 6 settings resolved" in repr(rule)
-    for call in (lambda: rule.predict(-1), lambda: rule.predict_batch_size(
-        learning_rate=1, n_train=10, momentum=1
-    )):  # fmt: skip
+    for call in (
+        lambda: rule.predict(-1),
+        lambda: rule.predict_batch_size(learning_rate=1, n_train=10, momentum=1),
+    ):
         with pytest.raises(InputError):
             call()
 

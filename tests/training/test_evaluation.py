@@ -44,9 +44,12 @@ def test_scores_are_sums_over_blocks(monkeypatch, likelihood):
         p = 1 / (1 + np.exp(-logits[:, 0]))
         expected = ((p > 0.5) == y).mean(), -np.log(np.where(y == 1, p, 1 - p)).mean()
     got = evaluation.accuracy_and_cross_entropy(
-        lambda w, x: x @ w, LIKELIHOODS[likelihood], jnp.asarray(w, jnp.float32),
-        jnp.asarray(x, jnp.float32), jnp.asarray(y),
-    )  # fmt: skip
+        lambda w, x: x @ w,
+        LIKELIHOODS[likelihood],
+        jnp.asarray(w, jnp.float32),
+        jnp.asarray(x, jnp.float32),
+        jnp.asarray(y),
+    )
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
@@ -62,6 +65,10 @@ def test_extreme_logits_stay_finite(likelihood):
 def test_outputs_without_classes_are_refused():
     with pytest.raises(ns.InputError, match="needs a logit for each of two or more classes"):
         ns.train(
-            lambda w, x: x @ w, np.zeros((2, 1)), (np.ones((3, 2)), np.zeros(3, int)),
-            learning_rate=0.1, batch_size=1, steps=1,
-        )  # fmt: skip
+            lambda w, x: x @ w,
+            np.zeros((2, 1)),
+            (np.ones((3, 2)), np.zeros(3, int)),
+            learning_rate=0.1,
+            batch_size=1,
+            steps=1,
+        )

@@ -48,17 +48,33 @@ def test_agrees_with_the_naive_twin(toy, sampler, apply_fn, momentum, prior_prec
     x, y, x_test, y_test = toy
     start = MODEL.init(5)
     result = ns.train(
-        apply_fn, start, (x, y), learning_rate=0.1, batch_size=7, steps=50, momentum=momentum,
-        prior_precision=prior_precision, sampler=sampler, cost_convention=convention, seed=11,
-        test_data=(x_test, y_test), evaluate_at=[0, 50],
-    )  # fmt: skip
+        apply_fn,
+        start,
+        (x, y),
+        learning_rate=0.1,
+        batch_size=7,
+        steps=50,
+        momentum=momentum,
+        prior_precision=prior_precision,
+        sampler=sampler,
+        cost_convention=convention,
+        seed=11,
+        test_data=(x_test, y_test),
+        evaluate_at=[0, 50],
+    )
     batches = BatchStream(
         sampler, n_train=len(y), batch_size=7, rng=random_stream(11, "batches")
     ).take(50)
     twin = oracle.train(
-        as_layers(start), x, y, batches, learning_rate=0.1, momentum=momentum,
-        prior_precision=prior_precision, n_classes_in_unit=3 if convention == "per_class" else 1,
-    )  # fmt: skip
+        as_layers(start),
+        x,
+        y,
+        batches,
+        learning_rate=0.1,
+        momentum=momentum,
+        prior_precision=prior_precision,
+        n_classes_in_unit=3 if convention == "per_class" else 1,
+    )
     for ours, theirs in zip(as_layers(result.params), twin, strict=True):
         for mine, reference in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(mine, reference, rtol=2e-5, atol=2e-6)
@@ -75,9 +91,17 @@ def test_agrees_with_pytorch(toy):
     x, y, *_ = toy
     start = MODEL.init(5)
     ours = ns.train(
-        MODEL, start, (x, y), learning_rate=0.05, batch_size=9, steps=60, momentum=0.8,
-        prior_precision=2.0, seed=1, evaluate_at="final",
-    )  # fmt: skip
+        MODEL,
+        start,
+        (x, y),
+        learning_rate=0.05,
+        batch_size=9,
+        steps=60,
+        momentum=0.8,
+        prior_precision=2.0,
+        seed=1,
+        evaluate_at="final",
+    )
     network = torch.nn.Sequential(torch.nn.Linear(50, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     with torch.no_grad():
         for linear, layer in zip((network[0], network[2]), start, strict=True):
@@ -112,18 +136,31 @@ def test_full_batch_reaches_the_regularised_optimum(likelihood):
     reference = LogisticRegression(C=1 / prior_precision, fit_intercept=False, tol=1e-10).fit(x, y)
     if likelihood == "bernoulli":
         result = ns.train(
-            lambda w, x: x @ w, jnp.zeros(x.shape[1]), (x, y), learning_rate=0.5, batch_size=len(y),
-            steps=4000, momentum=0.9, prior_precision=prior_precision, likelihood="bernoulli",
+            lambda w, x: x @ w,
+            jnp.zeros(x.shape[1]),
+            (x, y),
+            learning_rate=0.5,
+            batch_size=len(y),
+            steps=4000,
+            momentum=0.9,
+            prior_precision=prior_precision,
+            likelihood="bernoulli",
             evaluate_at="final",
-        )  # fmt: skip
+        )
         weights = np.asarray(result.params)
     else:
         # Two softmax logits with a prior on each are one logit with twice the variance.
         result = ns.train(
-            lambda w, x: x @ w, jnp.zeros((x.shape[1], 2)), (x, y), learning_rate=0.5,
-            batch_size=len(y), steps=4000, momentum=0.9, prior_precision=2 * prior_precision,
+            lambda w, x: x @ w,
+            jnp.zeros((x.shape[1], 2)),
+            (x, y),
+            learning_rate=0.5,
+            batch_size=len(y),
+            steps=4000,
+            momentum=0.9,
+            prior_precision=2 * prior_precision,
             evaluate_at="final",
-        )  # fmt: skip
+        )
         weights = np.asarray(result.params[:, 1] - result.params[:, 0])
     np.testing.assert_allclose(weights, reference.coef_[0], atol=2e-4)
 
@@ -131,9 +168,13 @@ def test_full_batch_reaches_the_regularised_optimum(likelihood):
 def run(toy, **changes):
     x, y, x_test, y_test = toy
     settings = {
-        "learning_rate": 0.1, "batch_size": 8, "steps": 300, "momentum": 0.9, "seed": 2,
+        "learning_rate": 0.1,
+        "batch_size": 8,
+        "steps": 300,
+        "momentum": 0.9,
+        "seed": 2,
         "test_data": (x_test, y_test),
-    }  # fmt: skip
+    }
     return ns.train(MODEL, MODEL.init(0), (x, y), **(settings | changes))
 
 
@@ -202,19 +243,30 @@ def test_divergence_is_a_status_not_an_error(toy):
 def test_divergence_by_the_penalty_alone(toy, apply_fn):
     x, y, *_ = toy
     result = ns.train(
-        apply_fn, MODEL.init(0), (x, y), learning_rate=1.0, momentum=0.9, batch_size=8, steps=3000,
+        apply_fn,
+        MODEL.init(0),
+        (x, y),
+        learning_rate=1.0,
+        momentum=0.9,
+        batch_size=8,
+        steps=3000,
         prior_precision=3e3,
-    )  # fmt: skip
+    )
     assert result.status == "diverged"
 
 
 def test_divergence_in_the_very_last_step_is_seen():
     """Nothing follows the last update, and no example uses the parameter that it blew up."""
     result = ns.train(
-        lambda p, x: x @ p["w"], {"w": np.zeros((2, 2)), "unused": np.ones(3)},
-        (np.ones((4, 2)), np.array([0, 1, 0, 1])), learning_rate=1e38, batch_size=4, steps=1,
-        prior_precision=1e10, evaluate_at="final",
-    )  # fmt: skip
+        lambda p, x: x @ p["w"],
+        {"w": np.zeros((2, 2)), "unused": np.ones(3)},
+        (np.ones((4, 2)), np.array([0, 1, 0, 1])),
+        learning_rate=1e38,
+        batch_size=4,
+        steps=1,
+        prior_precision=1e10,
+        evaluate_at="final",
+    )
     assert result.status == "diverged"
     assert result.history == ()
 
@@ -253,9 +305,15 @@ def test_the_result_is_plain_data(toy):
 def test_numpy_numbers_become_plain_ones(toy):
     x, y, *_ = toy
     result = ns.train(
-        MODEL, MODEL.init(0), (x, y), learning_rate=np.float32(0.1), batch_size=np.uint8(8),
-        steps=np.int16(5), seed=np.int64(3), momentum=np.float64(0.5),
-    )  # fmt: skip
+        MODEL,
+        MODEL.init(0),
+        (x, y),
+        learning_rate=np.float32(0.1),
+        batch_size=np.uint8(8),
+        steps=np.int16(5),
+        seed=np.int64(3),
+        momentum=np.float64(0.5),
+    )
     document = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert document["settings"]["seed"] == 3
     assert document["history"]["test_accuracy"] == [None] * len(result.history)
@@ -274,10 +332,17 @@ def test_the_papers_network_trains_at_30_and_not_at_3(mnist):
     accuracy = {}
     for batch_size in (3, 30):
         result = ns.train(
-            model, model.init(0), (data.x_train, data.y_train), learning_rate=1.0, momentum=0.9,
-            batch_size=batch_size, steps=5000, cost_convention="per_class",
-            test_data=(data.x_test, data.y_test), evaluate_at="final",
-        )  # fmt: skip
+            model,
+            model.init(0),
+            (data.x_train, data.y_train),
+            learning_rate=1.0,
+            momentum=0.9,
+            batch_size=batch_size,
+            steps=5000,
+            cost_convention="per_class",
+            test_data=(data.x_test, data.y_test),
+            evaluate_at="final",
+        )
         accuracy[batch_size] = result.final.test_accuracy if result.final else 0.1
     assert 0.89 < accuracy[30] < 0.93
     assert accuracy[3] < 0.5
@@ -346,10 +411,25 @@ def bad_data(toy):
     }
 
 
-@pytest.mark.parametrize("case", ["NaN", "label too high", "label below 0", "fractional labels",
-                                  "mismatched lengths", "no examples", "no pair", "wrong width",
-                                  "text", "one-hot labels", "sparse", "mapping", "numbers",
-                                  "huge integers"])  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [
+        "NaN",
+        "label too high",
+        "label below 0",
+        "fractional labels",
+        "mismatched lengths",
+        "no examples",
+        "no pair",
+        "wrong width",
+        "text",
+        "one-hot labels",
+        "sparse",
+        "mapping",
+        "numbers",
+        "huge integers",
+    ],
+)
 @pytest.mark.parametrize("which", ["train_data", "test_data"])
 def test_bad_data_get_one_sentence(toy, case, which):
     data, message = bad_data(toy)[case]

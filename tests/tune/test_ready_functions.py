@@ -35,9 +35,17 @@ class TestJax:
         network = ns.DenseNetwork((64, 16, 10))
         train = train_function(network, network.init, *digits)
         run = ns.train(
-            network, network.init(3), digits[0], learning_rate=0.05, momentum=0.8, batch_size=16,
-            steps=60, seed=3, test_data=digits[1], evaluate_at="final",
-        )  # fmt: skip
+            network,
+            network.init(3),
+            digits[0],
+            learning_rate=0.05,
+            momentum=0.8,
+            batch_size=16,
+            steps=60,
+            seed=3,
+            test_data=digits[1],
+            evaluate_at="final",
+        )
         assert train(**SETTINGS) == run.final.test_accuracy
         entropy = train_function(network, network.init, *digits, metric="log_likelihood")
         assert entropy(**SETTINGS) == -run.final.test_cross_entropy
@@ -74,9 +82,14 @@ class TestSklearn:
         estimator = MLPClassifier((8,), solver="sgd", nesterovs_momentum=False)
         train = sklearn_function(estimator, (x, y), validation)
         twin = MLPClassifier(
-            (8,), solver="sgd", nesterovs_momentum=False, batch_size=16, learning_rate_init=0.05,
-            momentum=0.8, random_state=3,
-        )  # fmt: skip
+            (8,),
+            solver="sgd",
+            nesterovs_momentum=False,
+            batch_size=16,
+            learning_rate_init=0.05,
+            momentum=0.8,
+            random_state=3,
+        )
         rng = random_stream(3, "batches")
         stream = BatchStream("without_replacement", n_train=300, batch_size=16, rng=rng)
         for batch in stream.take(60):
@@ -153,9 +166,14 @@ def test_examples_tune(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         found = ns.tune_large_batch(
-            module.train, module.N_TRAIN, epochs=4, seeds=2, max_runs=4, workers=1,
+            module.train,
+            module.N_TRAIN,
+            epochs=4,
+            seeds=2,
+            max_runs=4,
+            workers=1,
             batch_sizes=[16, 64],
-        )  # fmt: skip
+        )
     settings = {"batch_size": 32, "learning_rate": 0.1, "momentum": 0.9, "steps": 100, "seed": 0}
     assert 0.5 < module.train(**settings) <= 1  # it does train
     assert found.n_runs == 4

@@ -15,8 +15,8 @@ import pytest
 
 import noisescale as ns
 import tune_functions as functions
-from noisescale.sweep.engines import open_engine
-from noisescale.sweep.store import RunStore
+from noisescale.jobs.engines import open_engine
+from noisescale.jobs.store import RunStore
 from noisescale.tune import TuneWarning
 from noisescale.tune.decide import compare, usual_spread
 from noisescale.tune.function import ARGUMENTS, check_function, identity
@@ -164,12 +164,22 @@ def test_what_is_no_score_is_refused(tune, train, told):
 
 
 def test_runs_that_hang_are_given_up(tune, tmp_path):
-    found = tune(functions.hanging_when_small, timeout=3, batch_sizes=[8, 32, 128, 512],
-                 store=tmp_path, seeds=2)  # fmt: skip
+    found = tune(
+        functions.hanging_when_small,
+        timeout=3,
+        batch_sizes=[8, 32, 128, 512],
+        store=tmp_path,
+        seeds=2,
+    )
     assert found.start.batch_size == pytest.approx(50, rel=0.2)
     began = time.monotonic()
-    again = tune(functions.hanging_when_small, timeout=3, batch_sizes=[8, 32, 128, 512],
-                 store=tmp_path, seeds=2)  # fmt: skip
+    again = tune(
+        functions.hanging_when_small,
+        timeout=3,
+        batch_sizes=[8, 32, 128, 512],
+        store=tmp_path,
+        seeds=2,
+    )
     assert again.recipe == found.recipe
     assert time.monotonic() - began < 3  # what had as much time before is not tried again
 
@@ -369,8 +379,11 @@ class TestCompare:
 
 
 def test_every_argument_is_given(tune):
-    seen = tune(lambda **given: float(sorted(given) == sorted(ARGUMENTS)) + given["seed"],
-                max_runs=20, largest_batch=600)  # fmt: skip
+    seen = tune(
+        lambda **given: float(sorted(given) == sorted(ARGUMENTS)) + given["seed"],
+        max_runs=20,
+        largest_batch=600,
+    )
     assert seen.trail[0].score == pytest.approx(2.0)
 
 
@@ -381,14 +394,24 @@ class TestCommand:
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
     def test_json_is_all_that_is_printed(self, tmp_path):
-        done = self.run("tune_functions:talking", "--n-train", "10000", "--epochs", "10", "--json",
-                        "--plot", "trail.svg", cwd=tmp_path)  # fmt: skip
+        done = self.run(
+            "tune_functions:talking",
+            "--n-train",
+            "10000",
+            "--epochs",
+            "10",
+            "--json",
+            "--plot",
+            "trail.svg",
+            cwd=tmp_path,
+        )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["recipe"]["batch_size"] > 400
         assert (tmp_path / "trail.svg").exists()
         assert (tmp_path / "tune-runs" / "runs.sqlite").exists()
-        again = self.run("tune_functions:talking", "--n-train", "10000", "--epochs", "10",
-                         cwd=tmp_path)  # fmt: skip
+        again = self.run(
+            "tune_functions:talking", "--n-train", "10000", "--epochs", "10", cwd=tmp_path
+        )
         assert again.stdout.startswith("B = ")
         assert "stage 1: B = " in again.stderr  # what was decided, and why
         assert "falls beyond its noise" in again.stderr

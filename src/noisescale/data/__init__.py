@@ -81,9 +81,14 @@ def load_digits() -> Dataset:
     x, y = (x[order] / 16).astype(np.float32), y[order].astype(np.int32)
     n_test = len(y) // 5
     return Dataset.build(
-        x[n_test:], y[n_test:], x[:n_test], y[:n_test],
-        name="digits", source="scikit-learn", complete=True,
-    )  # fmt: skip
+        x[n_test:],
+        y[n_test:],
+        x[:n_test],
+        y[:n_test],
+        name="digits",
+        source="scikit-learn",
+        complete=True,
+    )
 
 
 def load_dataset(name: str) -> Dataset:
@@ -110,10 +115,14 @@ def load_dataset(name: str) -> Dataset:
         return made
     x_train, y_train, x_test, y_test = arrays
     return Dataset.build(
-        x_train.astype(np.float32), y_train.astype(np.int32),
-        x_test.astype(np.float32), y_test.astype(np.int32),
-        name=name, source=name, complete=True,
-    )  # fmt: skip
+        x_train.astype(np.float32),
+        y_train.astype(np.int32),
+        x_test.astype(np.float32),
+        y_test.astype(np.int32),
+        name=name,
+        source=name,
+        complete=True,
+    )
 
 
 def import_function(what: str, name: str) -> Callable[..., Any]:
@@ -190,14 +199,32 @@ def status() -> list[dict[str, object]]:
         folder = cache_folder(collection)
         states = [read_cached(file, folder)[0] for file in collection.files]
         state = max(states, key=[FileState.VERIFIED, FileState.MISSING, FileState.ALTERED].index)
-        rows.append({"name": collection.name, "examples": "60,000 + 10,000", "state": state.value,
-                     "where": str(folder)})  # fmt: skip
+        rows.append(
+            {
+                "name": collection.name,
+                "examples": "60,000 + 10,000",
+                "state": state.value,
+                "where": str(folder),
+            }
+        )
     n_train, n_test = EMBEDDED_SIZES
     embedded = FileState.ALTERED if _embedded_file() is None else FileState.VERIFIED
-    rows.append({"name": "mnist-embedded", "examples": f"{n_train:,} + {n_test:,}",
-                 "state": embedded.value, "where": "shipped with noisescale"})  # fmt: skip
-    rows.append({"name": "digits", "examples": "1,438 + 359", "state": "bundled",
-                 "where": "shipped with scikit-learn"})  # fmt: skip
+    rows.append(
+        {
+            "name": "mnist-embedded",
+            "examples": f"{n_train:,} + {n_test:,}",
+            "state": embedded.value,
+            "where": "shipped with noisescale",
+        }
+    )
+    rows.append(
+        {
+            "name": "digits",
+            "examples": "1,438 + 359",
+            "state": "bundled",
+            "where": "shipped with scikit-learn",
+        }
+    )
     return rows
 
 
@@ -232,17 +259,24 @@ def _embedded_mnist() -> Dataset:
     x_train, y_train, x_test, y_test = np.split(flat, sizes)
     return _scaled(
         [x_train.reshape(n_train, 784), y_train, x_test.reshape(n_test, 784), y_test],
-        name="mnist-embedded", source="noisescale itself", complete=False,
-    )  # fmt: skip
+        name="mnist-embedded",
+        source="noisescale itself",
+        complete=False,
+    )
 
 
 def _scaled(arrays: list[NDArray[np.uint8]], *, name: str, source: str, complete: bool) -> Dataset:
     """Pixels as float32 in [0, 1], one row an image; labels as int32."""
     x_train, y_train, x_test, y_test = arrays
     return Dataset.build(
-        _pixels(x_train), y_train.astype(np.int32), _pixels(x_test), y_test.astype(np.int32),
-        name=name, source=source, complete=complete,
-    )  # fmt: skip
+        _pixels(x_train),
+        y_train.astype(np.int32),
+        _pixels(x_test),
+        y_test.astype(np.int32),
+        name=name,
+        source=source,
+        complete=complete,
+    )
 
 
 def _pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -1,7 +1,6 @@
 """Should I believe this minimum? The Bayesian evidence against a null model that guesses."""
 
-from noisescale.evidence.curve import EvidenceCurve
-from noisescale.evidence.density import Spectrum
+from noisescale.evidence.curvature.spectrum import Spectrum
 from noisescale.evidence.laplace import (
     evidence_curve,
     log_evidence,
@@ -10,6 +9,7 @@ from noisescale.evidence.laplace import (
     spectrum,
 )
 from noisescale.evidence.predict import posterior_predict
+from noisescale.evidence.prior_choice import EvidenceCurve
 from noisescale.evidence.result import Comparison, Evidence, NotAMinimumWarning, compare
 from noisescale.likelihood import Likelihood, gaussian
 

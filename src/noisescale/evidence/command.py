@@ -7,7 +7,7 @@ import numpy as np
 
 from noisescale.data import import_function
 from noisescale.errors import InputError
-from noisescale.evidence.density import Spectrum, spectrum_of
+from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
 from noisescale.evidence.laplace import check_accuracy, evidence_of, jax_problem, plan_method
 from noisescale.evidence.preflight import Preflight
 from noisescale.evidence.problem import Problem
@@ -24,7 +24,7 @@ def load_problem(name: str, likelihood: str) -> tuple[Problem, Any]:
         apply_fn, params, data = given
         return jax_problem(apply_fn, params, data, likelihood), params
     if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "named_parameters"):
-        from noisescale.evidence.torch_problem import TorchProblem
+        from noisescale.torch.problem import TorchProblem
 
         problem = TorchProblem(*given, likelihood)
         return problem, problem.params
@@ -59,9 +59,15 @@ def measure(
                 f"--prior-precision must be a number, auto or per_layer, got {prior_precision!r}."
             ) from None
     return evidence_of(
-        problem, params, prior_precision=prior, curvature=curvature, method=method, log_null=None,
-        log_degeneracy=0.0, accuracy=check_accuracy(tolerance, 64, 0, progress),
-    )  # fmt: skip
+        problem,
+        params,
+        prior_precision=prior,
+        curvature=curvature,
+        method=method,
+        log_null=None,
+        log_degeneracy=0.0,
+        accuracy=check_accuracy(tolerance, 64, 0, progress),
+    )
 
 
 def spectrum(problem: Problem, curvature: str, top_k: int = 10) -> Spectrum:

@@ -11,8 +11,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from noisescale.checks import check_number
 from noisescale.errors import InputError
-from noisescale.evidence.lanczos import TraceEstimate, lanczos, resolution, trace_of_function
-from noisescale.evidence.logdet import (
+from noisescale.evidence.curvature.products import Precision
+from noisescale.evidence.occam.dense import (
     Array,
     Occam,
     occam_of_kernel,
@@ -20,10 +20,10 @@ from noisescale.evidence.logdet import (
     occam_of_positive_root,
     occam_of_symmetric,
 )
+from noisescale.evidence.occam.lanczos import TraceEstimate, lanczos, resolution, trace_of_function
 from noisescale.evidence.preflight import Preflight
-from noisescale.evidence.priors import scalar_or_none
+from noisescale.evidence.prior import scalar_or_none
 from noisescale.evidence.problem import Problem
-from noisescale.evidence.products import Precision
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
 
 _FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float32 products
@@ -77,11 +77,20 @@ def compute_evidence(
     if log_null is None and problem.n_classes is not None:
         log_null = -n_train * math.log(problem.n_classes)
     return assemble(
-        term, nll=nll, penalty=0.5 * float(L @ problem.w**2),
-        gradient_norm=float(np.linalg.norm(slope)), n_train=n_train, n_params=len(L),
-        log_null=log_null, log_degeneracy=log_degeneracy, method=plan.method, curvature=curvature,
-        prior_precision=scalar_or_none(L), preflight=plan, details=details,
-    )  # fmt: skip
+        term,
+        nll=nll,
+        penalty=0.5 * float(L @ problem.w**2),
+        gradient_norm=float(np.linalg.norm(slope)),
+        n_train=n_train,
+        n_params=len(L),
+        log_null=log_null,
+        log_degeneracy=log_degeneracy,
+        method=plan.method,
+        curvature=curvature,
+        prior_precision=scalar_or_none(L),
+        preflight=plan,
+        details=details,
+    )
 
 
 def occam_term(
@@ -105,9 +114,12 @@ def occam_term(
         return Term(occam, details={"kernel_rows": len(kernel.rows)})
     if method == "lanczos":
         return lanczos_term(
-            lambda precision: problem.operator(curvature, precision), L, slope,
-            positive=curvature == "ggn", accuracy=accuracy,
-        )  # fmt: skip
+            lambda precision: problem.operator(curvature, precision),
+            L,
+            slope,
+            positive=curvature == "ggn",
+            accuracy=accuracy,
+        )
     return Term(problem.approximation(method, L, slope))
 
 
@@ -157,11 +169,15 @@ def _estimate(operator: LinearOperator, L: Array, accuracy: Accuracy) -> TraceEs
     # Both tolerances are of the log evidence, which has half the trace.
     absolute = None if accuracy.tolerance is None else 2 * accuracy.tolerance
     return trace_of_function(
-        _in_prior_units(operator, L), restricted_log,
-        tolerance=absolute or 1e-6, relative=0.0 if absolute else 0.01,
-        max_probes=accuracy.max_probes, n_steps=accuracy.n_steps, seed=accuracy.seed,
+        _in_prior_units(operator, L),
+        restricted_log,
+        tolerance=absolute or 1e-6,
+        relative=0.0 if absolute else 0.01,
+        max_probes=accuracy.max_probes,
+        n_steps=accuracy.n_steps,
+        seed=accuracy.seed,
         progress=accuracy.progress,
-    )  # fmt: skip
+    )
 
 
 def lanczos_quadrature(
@@ -181,9 +197,13 @@ def restricted_log(mu: Array) -> Array:
 
 
 def _occam_of_quadrature(
-    estimate: TraceEstimate, operator: LinearOperator, L: Array, slope: Array, positive: bool,
+    estimate: TraceEstimate,
+    operator: LinearOperator,
+    L: Array,
+    slope: Array,
+    positive: bool,
     accuracy: Accuracy,
-) -> Occam:  # fmt: skip
+) -> Occam:
     p = len(L)
     noise = 1e-6 * max(abs(estimate.largest), abs(estimate.smallest))
     counts, weights, fulls = [], [], []

@@ -26,21 +26,21 @@ from noisescale.arrays import (
 from noisescale.checks import check_choice, check_memory, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.compute import Accuracy, Term, assemble, compute_evidence, lanczos_term
-from noisescale.evidence.curvature import Model
-from noisescale.evidence.curve import (
-    EvidenceCurve,
-    layer_precisions_of_largest_evidence,
-    scalar_curve,
-)
-from noisescale.evidence.density import Spectrum, spectrum_of
-from noisescale.evidence.logdet import occam_of_symmetric
+from noisescale.evidence.curvature.model import Model
+from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
+from noisescale.evidence.occam.dense import occam_of_symmetric
 from noisescale.evidence.preflight import METHODS, Preflight, allowed, preflight
-from noisescale.evidence.priors import (
+from noisescale.evidence.prior import (
     CHOICES,
     prior_vector,
     proper,
     scalar_or_none,
     select_parameters,
+)
+from noisescale.evidence.prior_choice import (
+    EvidenceCurve,
+    layer_precisions_of_largest_evidence,
+    scalar_curve,
 )
 from noisescale.evidence.problem import JaxProblem, Problem
 from noisescale.evidence.result import Evidence
@@ -100,9 +100,15 @@ def log_evidence(
     apply_fn, params = select_parameters(apply_fn, check_params(params), select)
     problem = jax_problem(apply_fn, params, data, likelihood)
     return evidence_of(
-        problem, params, prior_precision=prior_precision, curvature=curvature, method=method,
-        log_null=log_null, log_degeneracy=log_degeneracy, accuracy=accuracy,
-    )  # fmt: skip
+        problem,
+        params,
+        prior_precision=prior_precision,
+        curvature=curvature,
+        method=method,
+        log_null=log_null,
+        log_degeneracy=log_degeneracy,
+        accuracy=accuracy,
+    )
 
 
 def evidence_of(
@@ -125,9 +131,15 @@ def evidence_of(
     else:
         L = prior_vector(prior_precision, params)
     return compute_evidence(
-        problem, L, plan, curvature=curvature, log_null=log_null, log_degeneracy=log_degeneracy,
-        accuracy=accuracy, details=details,
-    )  # fmt: skip
+        problem,
+        L,
+        plan,
+        curvature=curvature,
+        log_null=log_null,
+        log_degeneracy=log_degeneracy,
+        accuracy=accuracy,
+        details=details,
+    )
 
 
 @forgets_constants
@@ -295,11 +307,19 @@ def log_evidence_from_operator(
     else:
         term = lanczos_term(lambda _: operator, L, g, positive=False, accuracy=accuracy)
     return assemble(
-        term, nll=float(nll), penalty=float(penalty),
-        gradient_norm=None if gradient is None else float(np.linalg.norm(g)), n_train=n_train,
-        n_params=p, log_null=log_null, log_degeneracy=log_degeneracy, method=method,
-        curvature="operator", prior_precision=scalar_or_none(L), stacklevel=3,
-    )  # fmt: skip
+        term,
+        nll=float(nll),
+        penalty=float(penalty),
+        gradient_norm=None if gradient is None else float(np.linalg.norm(g)),
+        n_train=n_train,
+        n_params=p,
+        log_null=log_null,
+        log_degeneracy=log_degeneracy,
+        method=method,
+        curvature="operator",
+        prior_precision=scalar_or_none(L),
+        stacklevel=3,
+    )
 
 
 def _dense_operator(operator: LinearOperator) -> NDArray[np.float64]:

@@ -17,9 +17,9 @@ from noisescale.arrays import check_inputs, forgets_constants, output_shape
 from noisescale.checks import check_choice, check_memory
 from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
-from noisescale.evidence.curvature import Model, dense_ggn, ggn_root, outputs_and_jacobian
+from noisescale.evidence.curvature.model import Model, dense_ggn, ggn_root, outputs_and_jacobian
 from noisescale.evidence.laplace import build_model
-from noisescale.evidence.priors import prior_vector
+from noisescale.evidence.prior import prior_vector
 
 Array = NDArray[np.float64]
 
@@ -75,9 +75,12 @@ def posterior_predict(
         logits, spread = _logits_and_covariance(model, L, inputs, method)
     if model.architecture.likelihood.name == "bernoulli":
         return average_probabilities(
-            logits[:, 0], lambda: np.asarray(spread)[:, 0, 0],
-            predictive=predictive, n_samples=n_samples, seed=seed,
-        )  # fmt: skip
+            logits[:, 0],
+            lambda: np.asarray(spread)[:, 0, 0],
+            predictive=predictive,
+            n_samples=n_samples,
+            seed=seed,
+        )
     return average_probabilities(
         logits, lambda: np.asarray(spread), predictive=predictive, n_samples=n_samples, seed=seed
     )

@@ -11,8 +11,8 @@ import numpy as np
 
 from noisescale.checks import memory_limit
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import Model
-from noisescale.evidence.products import activations
+from noisescale.evidence.curvature.model import Model
+from noisescale.evidence.curvature.products import activations
 from noisescale.training.models import DenseNetwork
 
 EXACT = ("dense", "dual")

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.evidence.curvature import Model, dense_ggn, dense_hessian, ggn_root
-from noisescale.evidence.jax_rows import JaxSource, builder
-from noisescale.evidence.kernel import NEGLIGIBLE, Kernel, Rows, build_kernel
-from noisescale.evidence.logdet import Array, Occam
+from noisescale.evidence.curvature.model import Model, dense_ggn, dense_hessian, ggn_root
+from noisescale.evidence.curvature.products import Precision, curvature_operator, nll_and_gradient
+from noisescale.evidence.curvature.rows import JaxSource, builder
+from noisescale.evidence.occam.dense import Array, Occam
+from noisescale.evidence.occam.dual import NEGLIGIBLE, Kernel, Rows, build_kernel
+from noisescale.evidence.occam.kfac import diagonal_occam, kfac_occam
 from noisescale.evidence.preflight import Facts
-from noisescale.evidence.priors import layers_of
-from noisescale.evidence.products import Precision, curvature_operator, nll_and_gradient
-from noisescale.evidence.structured import diagonal_occam, kfac_occam
+from noisescale.evidence.prior import layers_of
 
 _SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
 

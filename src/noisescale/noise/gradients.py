@@ -24,7 +24,7 @@ from scipy import stats
 from noisescale.arrays import check_data, check_params, count_examples, forgets_constants
 from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import Model
+from noisescale.evidence.curvature.model import Model
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.per_example import ApplyFn, blocks, slopes, sums
 from noisescale.noise.spectrum import NoiseSpectrum, noise_spectrum
@@ -81,9 +81,18 @@ class GradientNoise:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name, without the vectors."""
-        names = ("n_train", "n_params", "trace", "trace_error", "gradient_sq_norm",
-                 "gradient_sq_norm_error", "critical_batch_size", "low", "high",
-                 "undetermined")  # fmt: skip
+        names = (
+            "n_train",
+            "n_params",
+            "trace",
+            "trace_error",
+            "gradient_sq_norm",
+            "gradient_sq_norm_error",
+            "critical_batch_size",
+            "low",
+            "high",
+            "undetermined",
+        )
         values = {name: getattr(self, name) for name in names}
         spectrum = None if self.spectrum is None else self.spectrum.to_dict()
         high = None if math.isinf(self.high) else self.high
@@ -151,8 +160,9 @@ def gradient_noise(
     # The sample variance of each entry; rounding must not make it negative.
     variance = jax.tree.map(
         lambda total, m: np.maximum(total / n_train - m**2, 0) * n_train / (n_train - 1),
-        squares, mean,
-    )  # fmt: skip
+        squares,
+        mean,
+    )
     n_params = sum(leaf.size for leaf in jax.tree.leaves(w))
     mean_sq = float(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(mean)))
     noise = summarise(sq_norms, along, mean_sq, n_params, mean, variance)
@@ -177,10 +187,15 @@ def summarise(
     trace_error, signal_error = (_jackknife_error(v) for v in (traces, signals))
     lower_bound = float(trace / (max(signal, 0) + _Z * signal_error)) if signal_error else 0.0
     common: dict[str, Any] = {
-        "n_train": n, "n_params": n_params, "trace": float(trace), "trace_error": trace_error,
-        "gradient_sq_norm": float(signal), "gradient_sq_norm_error": signal_error,
-        "mean": mean, "variance": variance,
-    }  # fmt: skip
+        "n_train": n,
+        "n_params": n_params,
+        "trace": float(trace),
+        "trace_error": trace_error,
+        "gradient_sq_norm": float(signal),
+        "gradient_sq_norm_error": signal_error,
+        "mean": mean,
+        "variance": variance,
+    }
     if not signal > 2 * signal_error or (signals <= 0).any() or trace <= 0:
         reason = "|G|^2 is not two standard errors above zero" if trace > 0 else "there is no noise"
         return GradientNoise(
@@ -189,9 +204,12 @@ def summarise(
     ratio = float(trace / signal)
     spread = math.exp(_Z * _jackknife_error(np.log(traces / signals)))
     return GradientNoise(
-        critical_batch_size=ratio, low=ratio / spread, high=ratio * spread, undetermined=None,
+        critical_batch_size=ratio,
+        low=ratio / spread,
+        high=ratio * spread,
+        undetermined=None,
         **common,
-    )  # fmt: skip
+    )
 
 
 def _trace_and_signal(n: int, total_sq: Any, sq_total: Any) -> tuple[Any, Any]:

@@ -153,8 +153,13 @@ def langevin(
     lam = check_number("prior_precision", prior_precision, "above 0", lambda v: v > 0)
     T = check_number("temperature", temperature, "at least 0", lambda v: v >= 0)
     m = check_momentum(momentum)
-    counts = {"n_chains": (n_chains, 1), "burn_in": (burn_in, 0), "n_samples": (n_samples, 4),
-              "thin": (thin, 1), "seed": (seed, 0)}  # fmt: skip
+    counts = {
+        "n_chains": (n_chains, 1),
+        "burn_in": (burn_in, 0),
+        "n_samples": (n_samples, 4),
+        "thin": (thin, 1),
+        "seed": (seed, 0),
+    }
     for name, (value, least) in counts.items():
         check_whole(name, value, at_least=least)
     n_train = count_examples(data, "data")
@@ -179,10 +184,12 @@ def langevin(
         kernel, positions, key=run_key, burn_in=burn_in, n_samples=n_samples, thin=thin
     )
     finite = np.all(
-        [np.isfinite(leaf).reshape(n_chains, -1).all(axis=1) for leaf in
-         jax.tree.leaves(chains.draws)],
+        [
+            np.isfinite(leaf).reshape(n_chains, -1).all(axis=1)
+            for leaf in jax.tree.leaves(chains.draws)
+        ],
         axis=0,
-    )  # fmt: skip
+    )
     if not finite.any():
         raise InputError(
             f"all {n_chains} chains diverged at step_size {d:.3g}: choose a smaller one, the "
@@ -237,8 +244,9 @@ def _noisy_gradient(
         gradient = jax.tree.map(lambda g, leaf: N / B * g + lam * leaf, batch.gradient, w)
         variance = jax.tree.map(
             lambda sq, g: N**2 / B * jnp.maximum(sq - g**2 / B, 0) / (B - 1),
-            batch.squares, batch.gradient,
-        )  # fmt: skip
+            batch.squares,
+            batch.gradient,
+        )
         return gradient, variance
 
     return estimate

@@ -152,8 +152,12 @@ class Recipe:
         >>> Recipe(learning_rate=0.1, batch_size=256, n_train=50_000).scaled_to(batch_size=1024)
         Recipe(learning_rate=0.4, batch_size=1024, n_train=50000, momentum=0.0)
         """
-        asked = {"batch_size": batch_size, "n_train": n_train, "learning_rate": learning_rate,
-                 "momentum": momentum}  # fmt: skip
+        asked = {
+            "batch_size": batch_size,
+            "n_train": n_train,
+            "learning_rate": learning_rate,
+            "momentum": momentum,
+        }
         changes = {name: value for name, value in asked.items() if value is not None}
         if len(changes) != 1:
             told = " and ".join(changes) or "nothing"

@@ -85,10 +85,12 @@ def _check_pairs(learning_rates: Iterable[tuple[float, float]]) -> list[tuple[fl
     if not listed:
         raise InputError("the schedule holds no pairs (epoch, learning rate).")
     pairs = [
-        (check_number("an epoch of the schedule", epoch, "at least 0", lambda v: v >= 0),
-         check_learning_rate(learning_rate))
+        (
+            check_number("an epoch of the schedule", epoch, "at least 0", lambda v: v >= 0),
+            check_learning_rate(learning_rate),
+        )
         for epoch, learning_rate in listed
-    ]  # fmt: skip
+    ]
     epochs = [epoch for epoch, _ in pairs]
     if sorted(set(epochs)) != epochs:
         raise InputError(f"the schedule's epochs must rise, got {epochs}.")

@@ -12,8 +12,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import Architecture, Model
-from noisescale.evidence.products import curvature_operator, streamed
+from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.curvature.products import curvature_operator, streamed
 
 Array = NDArray[np.float64]
 

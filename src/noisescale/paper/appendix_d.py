@@ -11,8 +11,8 @@ import scipy.signal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from noisescale.evidence.curvature import Model
-from noisescale.evidence.products import curvature_operator
+from noisescale.evidence.curvature.model import Model
+from noisescale.evidence.curvature.products import curvature_operator
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import gradient_noise
 from noisescale.noise.langevin import corrected_sgld, run_chains
@@ -38,26 +38,42 @@ _CURVATURE = 1.0  # of the quadratic
 _COORDINATES = 32  # independent copies of it, sharing their batches
 _QUADRATIC_STEPS = {"smoke": 2_000, "quick": 20_000, "full": 100_000}
 _QUADRATIC = (
-    *(with_noise_scale(1.0, B, N, m)
-      for B, N, m in ((10, 1_000, 0.0), (19, 1_000, 0.0), (5, 1_000, 0.5), (40, 1_000, 0.5),
-                      (100, 1_000, 0.9), (200, 1_000, 0.9), (3, 300, 0.0), (60, 3_000, 0.5))),
-    *(with_noise_scale(2.0, B, N, m, DOUBLED)
-      for B, N, m in ((5, 1_000, 0.0), (100, 1_000, 0.9), (30, 3_000, 0.5))),
+    *(
+        with_noise_scale(1.0, B, N, m)
+        for B, N, m in (
+            (10, 1_000, 0.0),
+            (19, 1_000, 0.0),
+            (5, 1_000, 0.5),
+            (40, 1_000, 0.5),
+            (100, 1_000, 0.9),
+            (200, 1_000, 0.9),
+            (3, 300, 0.0),
+            (60, 3_000, 0.5),
+        )
+    ),
+    *(
+        with_noise_scale(2.0, B, N, m, DOUBLED)
+        for B, N, m in ((5, 1_000, 0.0), (100, 1_000, 0.9), (30, 3_000, 0.5))
+    ),
     Setting(0.5, 30, 1_000, 0.0, COARSE),
     Setting(1.5, 30, 1_000, 0.0, COARSE),
     Setting(1.5, 100, 1_000, 0.5, COARSE),
     Setting(1.0, 300, 1_000, 0.9, COARSE),
-)  # fmt: skip
+)
 
 # A strong prior, so that there is a stationary state to fluctuate about.
 _PRIOR_PRECISION = 10.0
 _NETWORK_G = 0.03
 _NETWORK = (
-    *(with_noise_scale(_NETWORK_G, B, N_TRAIN, m)
-      for B, m in ((100, 0.0), (100, 0.5), (200, 0.5), (300, 0.9), (500, 0.9))),
-    *(with_noise_scale(2 * _NETWORK_G, B, N_TRAIN, m, DOUBLED)
-      for B, m in ((200, 0.5), (300, 0.9))),
-)  # fmt: skip
+    *(
+        with_noise_scale(_NETWORK_G, B, N_TRAIN, m)
+        for B, m in ((100, 0.0), (100, 0.5), (200, 0.5), (300, 0.9), (500, 0.9))
+    ),
+    *(
+        with_noise_scale(2 * _NETWORK_G, B, N_TRAIN, m, DOUBLED)
+        for B, m in ((200, 0.5), (300, 0.9))
+    ),
+)
 _EVERY = {"smoke": 6, "quick": 2, "full": 1}  # of the network's settings
 _DIRECTIONS = 10
 _DESCENT = {"smoke": 20, "quick": 300, "full": 3_000}
@@ -90,8 +106,10 @@ def measure(context: Context) -> Outcome:
         context.progress.line(f"appendix D: {setting}, the network")
         found = [_network(context, setting, place, k) for k, place in enumerate(places)]
         network[setting] = estimate(np.concatenate(found))
-    off = {s: abs(seen.mean - float(s.shown_noise_scale(_CURVATURE))) / seen.error
-           for s, seen in quadratic.items()}  # fmt: skip
+    off = {
+        s: abs(seen.mean - float(s.shown_noise_scale(_CURVATURE))) / seen.error
+        for s, seen in quadratic.items()
+    }
     parts = {
         "quadratic, closed form": max(off.values()) < 3,
         "quadratic, equal g agree": agree(quadratic, _CURVATURE),
@@ -110,20 +128,35 @@ def measure(context: Context) -> Outcome:
         ),
         pictures=(_draw(quadratic, network),),
         measurements=(
-            Measurement("largest deviation from the closed form, in standard errors",
-                        f"{max(off.values()):.2g} of {len(off)} settings",
-                        f"quadratic, {_QUADRATIC_STEPS[context.scale]:,} updates of "
-                        f"{_COORDINATES} coordinates"),
-            Measurement("curvature over one fluctuation, over the Hessian's",
-                        str(estimate(np.array([_stiffening(place) for place in places]))),
-                        "the network, differences of gradients, mean of the directions: 1 for a "
-                        "quadratic, more where the minimum lies on kinks of its ReLUs"),
-            *(Measurement(f"noise scale shown by the quadratic, {s}",
-                          f"{seen}; closed form {float(s.shown_noise_scale(_CURVATURE)):.4g}",
-                          f"{s.kind}, g = {s.noise_scale:.4g}") for s, seen in quadratic.items()),
-            *(Measurement(f"noise scale shown by the network, {s}", str(seen),
-                          f"{s.kind}, g = {s.noise_scale:.4g}; {_DIRECTIONS} directions, "
-                          f"{context.seeds} seeds, batch means") for s, seen in network.items()),
+            Measurement(
+                "largest deviation from the closed form, in standard errors",
+                f"{max(off.values()):.2g} of {len(off)} settings",
+                f"quadratic, {_QUADRATIC_STEPS[context.scale]:,} updates of "
+                f"{_COORDINATES} coordinates",
+            ),
+            Measurement(
+                "curvature over one fluctuation, over the Hessian's",
+                str(estimate(np.array([_stiffening(place) for place in places]))),
+                "the network, differences of gradients, mean of the directions: 1 for a "
+                "quadratic, more where the minimum lies on kinks of its ReLUs",
+            ),
+            *(
+                Measurement(
+                    f"noise scale shown by the quadratic, {s}",
+                    f"{seen}; closed form {float(s.shown_noise_scale(_CURVATURE)):.4g}",
+                    f"{s.kind}, g = {s.noise_scale:.4g}",
+                )
+                for s, seen in quadratic.items()
+            ),
+            *(
+                Measurement(
+                    f"noise scale shown by the network, {s}",
+                    str(seen),
+                    f"{s.kind}, g = {s.noise_scale:.4g}; {_DIRECTIONS} directions, "
+                    f"{context.seeds} seeds, batch means",
+                )
+                for s, seen in network.items()
+            ),
         ),
         judgements=(
             conclude(
@@ -150,7 +183,7 @@ def measure(context: Context) -> Outcome:
             "Directions of small curvature relax too slowly to be stationary here; only the "
             "leading ones are compared.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _quadratic(context: Context, setting: Setting) -> Estimate:
@@ -177,10 +210,17 @@ def _place(context: Context, seed: int) -> _Place:
     data = (subset.x_train, subset.y_train)
     network = paper_network()
     params = train(
-        network, network.init(seed), data, learning_rate=0.1, momentum=0.9, batch_size=N_TRAIN,
-        steps=_DESCENT[context.scale], prior_precision=_PRIOR_PRECISION, seed=seed,
+        network,
+        network.init(seed),
+        data,
+        learning_rate=0.1,
+        momentum=0.9,
+        batch_size=N_TRAIN,
+        steps=_DESCENT[context.scale],
+        prior_precision=_PRIOR_PRECISION,
+        seed=seed,
         evaluate_at="final",
-    ).params  # fmt: skip
+    ).params
     model = Model.at(network, params, *data, LIKELIHOODS["categorical"])
     curvatures, directions = leading(curvature_operator(model, "hessian"), _DIRECTIONS)
     mean = gradient_noise(network, params, data).mean
@@ -225,12 +265,14 @@ def _network(context: Context, setting: Setting, place: _Place, seed: int) -> Ar
         noisy, step_size=setting.learning_rate, momentum=setting.momentum, temperature=0.0
     )
     chains = run_chains(
-        kernel, jnp.asarray(start, jnp.float32)[None], key=jax.random.key(seed),
+        kernel,
+        jnp.asarray(start, jnp.float32)[None],
+        key=jax.random.key(seed),
         burn_in=math.ceil(relaxations / 12 * slowest),
         n_samples=_BLOCKS * math.ceil(relaxations * slowest / (_THIN * _BLOCKS)),
         thin=_THIN,
         collect=lambda w: (w - start) @ directions,
-    )  # fmt: skip
+    )
     draws = np.asarray(chains.draws[0], float)  # (draws, directions)
     squares = (draws - draws.mean(axis=0)) ** 2
     shown = (2 * N * place.curvatures / place.noise * squares).mean(axis=1)

@@ -92,15 +92,28 @@ def _tune(context: Context, data: Dataset, size: _Size) -> _Tuned:
     training, validation = (x[:n], y[:n]), (x[n:], y[n:])
     context.progress.line(f"appendix E: {data.name}")
     result = tune_large_batch(
-        train_function(network, network.init, training, validation), n, epochs=size.epochs,
-        batch_sizes=size.first, seeds=size.seeds, max_seeds=size.max_seeds, store=context.store,
-        executor=context.engine, progress=context.progress,
-    )  # fmt: skip
+        train_function(network, network.init, training, validation),
+        n,
+        epochs=size.epochs,
+        batch_sizes=size.first,
+        seeds=size.seeds,
+        max_seeds=size.max_seeds,
+        store=context.store,
+        executor=context.engine,
+        progress=context.progress,
+    )
     tested = train_function(network, network.init, training, (data.x_test, data.y_test))
     scores = scores_of(
-        tested, n, [result.start, result.recipe], epochs=size.epochs, n_seeds=size.n_fresh,
-        first_seed=_FRESH, store=context.store, engine=context.engine, progress=context.progress,
-    )  # fmt: skip
+        tested,
+        n,
+        [result.start, result.recipe],
+        epochs=size.epochs,
+        n_seeds=size.n_fresh,
+        first_seed=_FRESH,
+        store=context.store,
+        engine=context.engine,
+        progress=context.progress,
+    )
     scores = np.where(np.isnan(scores), 1 / data.n_classes, scores)  # diverged: chance
     before, after = scores
     return _Tuned(data.name, result, estimate(before), estimate(after), estimate(after - before))
@@ -113,15 +126,17 @@ def _judge(context: Context, tuned: _Tuned, *, primary: bool) -> Judgement:
         "C31",
         [ratio >= _FACTOR, difference.mean >= -difference.error],
         decidable=context.scale == "full" and context.data.complete and difference.n >= 5,
-        measured={"batch size, before": tuned.result.start.batch_size,
-                  "after": tuned.result.recipe.batch_size,
-                  "updates, before": tuned.result.updates_before,
-                  "updates, after": tuned.result.updates_after,
-                  "test accuracy, after minus before": short(difference.mean)},
+        measured={
+            "batch size, before": tuned.result.start.batch_size,
+            "after": tuned.result.recipe.batch_size,
+            "updates, before": tuned.result.updates_before,
+            "updates, after": tuned.result.updates_after,
+            "test accuracy, after minus before": short(difference.mean),
+        },
         uncertainty={"standard error": short(difference.error), "fresh seeds": difference.n},
         convention=tuned.name,
         primary=primary,
-    )  # fmt: skip
+    )
 
 
 def _measurements(tuned: _Tuned, size: _Size) -> list[Measurement]:
@@ -129,21 +144,24 @@ def _measurements(tuned: _Tuned, size: _Size) -> list[Measurement]:
     how = f"{tuned.before.n} fresh seeds, {size.epochs:g} epochs, N = {result.recipe.n_train:,}"
     runs = f"{result.n_runs} runs, {result.n_updates:,} updates, {result.seconds:.0f} s of training"
     return [
-        Measurement(f"{tuned.name}: first recipe", _told(result.start),
-                    f"{result.updates_before:,} updates"),
-        Measurement(f"{tuned.name}: last recipe", _told(result.recipe),
-                    f"{result.updates_after:,} updates; the tuning took {runs}"),
+        Measurement(
+            f"{tuned.name}: first recipe", _told(result.start), f"{result.updates_before:,} updates"
+        ),
+        Measurement(
+            f"{tuned.name}: last recipe",
+            _told(result.recipe),
+            f"{result.updates_after:,} updates; the tuning took {runs}",
+        ),
         Measurement(f"{tuned.name}: test accuracy, first recipe", str(tuned.before), how),
         Measurement(f"{tuned.name}: test accuracy, last recipe", str(tuned.after), how),
         Measurement(f"{tuned.name}: difference, paired by seed", str(tuned.difference), how),
         Measurement(
             f"{tuned.name}: projected speed-up",
-            ", ".join(f"{result.projected_speedup(k):.2g} on {k}" for k in (1, 4, 16))
-            + " devices",
+            ", ".join(f"{result.projected_speedup(k):.2g} on {k}" for k in (1, 4, 16)) + " devices",
             "from the timings of these runs on one core, communication not counted",
         ),
         Measurement(f"{tuned.name}: conclusion", result.conclusion, "on validation images"),
-    ]  # fmt: skip
+    ]
 
 
 def _told(recipe: Recipe) -> str:

@@ -84,10 +84,9 @@ def regularised_plan(context: Context) -> list[RunConfig]:
     """The small and the large batch with L2, under both readings of the penalty: figure 8."""
     return make_plan(
         _shared(context) | {"evaluate_at": late_steps(size_of(context))},
-        grid={"batch_size": (SMALL, size_of(context).large),
-              "prior_precision": PENALTIES.values()},
+        grid={"batch_size": (SMALL, size_of(context).large), "prior_precision": PENALTIES.values()},
         seeds=context.seeds,
-    )  # fmt: skip
+    )
 
 
 def linear_plan(context: Context) -> list[RunConfig]:

@@ -106,8 +106,13 @@ def _draw(curves: Measured, preprocessing: str) -> Picture:
             x = measured.prior_precision
             draw_band(axes, x, measured.train_accuracy, "training accuracy", 0)
             draw_band(axes, x, measured.test_accuracy, "test accuracy", 1)
-            axes.set(xscale="log", ylim=(0.35, 1.02), ylabel="accuracy",
-                     xlabel="prior precision λ", title=f"({letter}) {labels} labels")  # fmt: skip
+            axes.set(
+                xscale="log",
+                ylim=(0.35, 1.02),
+                ylabel="accuracy",
+                xlabel="prior precision λ",
+                title=f"({letter}) {labels} labels",
+            )
             right = axes.twinx()
             right.spines["right"].set_visible(True)
             right.grid(visible=False)

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
+from noisescale.evidence.curvature.products import curvature_operator
 from noisescale.evidence.laplace import jax_problem, log_evidence
-from noisescale.evidence.products import curvature_operator
 from noisescale.evidence.result import NotAMinimumWarning
 from noisescale.noise.spectrum import leading
 from noisescale.paper.batches import PRIOR_PRECISION
@@ -31,13 +31,18 @@ def measure(context: Context) -> Outcome:
     size = SIZES[context.scale]
     small, large = size.batch_sizes[len(size.batch_sizes) // 3], size.batch_sizes[-1]
     seeds = range(context.seeds)
-    by_batch = [[find_minimum(context, seed=seed, batch_size=B) for B in size.batch_sizes]
-                for seed in seeds]  # fmt: skip
+    by_batch = [
+        [find_minimum(context, seed=seed, batch_size=B) for B in size.batch_sizes] for seed in seeds
+    ]
     rows = [_trainable(row) for row in by_batch]
-    random = {B: [find_minimum(context, seed=seed, batch_size=B, labels="random")
-                  for seed in seeds] for B in (small, large)}  # fmt: skip
-    l2 = {B: [find_minimum(context, seed=seed, batch_size=B, l2=PRIOR_PRECISION)
-              for seed in seeds] for B in (small, large)}  # fmt: skip
+    random = {
+        B: [find_minimum(context, seed=seed, batch_size=B, labels="random") for seed in seeds]
+        for B in (small, large)
+    }
+    l2 = {
+        B: [find_minimum(context, seed=seed, batch_size=B, l2=PRIOR_PRECISION) for seed in seeds]
+        for B in (small, large)
+    }
     true = {B: [row[size.batch_sizes.index(B)] for row in by_batch] for B in (small, large)}
     return Outcome(
         statement=(
@@ -137,10 +142,12 @@ def _judge_curvature(
         "C37",
         [labels.above(0, by=2), batches.above(0, by=2)],
         decidable=context.decidable,
-        measured={f"random minus true labels, B = {large}": short(labels.mean),
-                  f"B = {large} minus B = {small}, true labels": short(batches.mean)},
+        measured={
+            f"random minus true labels, B = {large}": short(labels.mean),
+            f"B = {large} minus B = {small}, true labels": short(batches.mean),
+        },
         uncertainty={"standard errors": [short(labels.error), short(batches.error)]},
-    )  # fmt: skip
+    )
 
 
 def _difference(a: list[Minimum | None], b: list[Minimum | None]) -> Estimate:
@@ -156,13 +163,19 @@ def _judge_rescaling(context: Context) -> Judgement:
     found: dict[str, float] = context.kept(settings, lambda: _rescale(context, size))
     return judge(
         "C36",
-        [found["outputs"] < 1e-4 and found["top"] > 2 and found["rescaled"] < 1e-6
-         and found["kept"] > 1e-6],
+        [
+            found["outputs"] < 1e-4
+            and found["top"] > 2
+            and found["rescaled"] < 1e-6
+            and found["kept"] > 1e-6
+        ],
         decidable=True,
-        measured={"top eigenvalue grows by": short(found["top"]),
-                  "relative change of E, prior rescaled": short(found["rescaled"]),
-                  "relative change of E, prior kept": short(found["kept"])},
-    )  # fmt: skip
+        measured={
+            "top eigenvalue grows by": short(found["top"]),
+            "relative change of E, prior rescaled": short(found["rescaled"]),
+            "relative change of E, prior kept": short(found["kept"]),
+        },
+    )
 
 
 def _rescale(context: Context, size: Size) -> dict[str, float]:
@@ -176,8 +189,10 @@ def _rescale(context: Context, size: Size) -> dict[str, float]:
     cases = {"before": (params, prior), "rescaled": (scaled, moved), "kept": (scaled, prior)}
     with warnings.catch_warnings():  # nothing here claims to be a minimum
         warnings.simplefilter("ignore", NotAMinimumWarning)
-        E = {name: log_evidence(network, w, pair, prior_precision=L, method="dual").E or 0.0
-             for name, (w, L) in cases.items()}  # fmt: skip
+        E = {
+            name: log_evidence(network, w, pair, prior_precision=L, method="dual").E or 0.0
+            for name, (w, L) in cases.items()
+        }
     tops = []
     for w in (params, scaled):
         model = jax_problem(network, w, pair, "categorical").model
@@ -246,16 +261,24 @@ def _draw(rows: list[list[Minimum]]) -> Picture:
         caption="The evidence of the minimum that SGD finds, from the training data alone, beside "
         "its test accuracy and cross-entropy; one line a seed.",
         alt="Three charts against the batch size: E, test accuracy and test cross-entropy. "
-        + "; ".join(f"B = {m.batch_size}: E = {m.E['largest evidence']:.0f}, accuracy "
-                    f"{m.test_accuracy:.3f}" for m in rows[0]),
-    )  # fmt: skip
+        + "; ".join(
+            f"B = {m.batch_size}: E = {m.E['largest evidence']:.0f}, accuracy {m.test_accuracy:.3f}"
+            for m in rows[0]
+        ),
+    )
 
 
 def _draw_rows(axes: Axes, rows: list[list[Minimum]], value: Callable[[Minimum], float]) -> None:
     for seed, row in enumerate(rows):
         colour = COLOURS[seed % len(COLOURS)]
-        axes.plot([m.batch_size for m in row], [value(m) for m in row], "o-", color=colour,
-                  markersize=4, label=f"seed {seed}")  # fmt: skip
+        axes.plot(
+            [m.batch_size for m in row],
+            [value(m) for m in row],
+            "o-",
+            color=colour,
+            markersize=4,
+            label=f"seed {seed}",
+        )
     axes.set(xscale="log", xlabel="batch size B")
     plain_log(axes.xaxis)
 
@@ -272,15 +295,22 @@ def _draw_labels(
         figure = Figure(figsize=(6.5, 3.2), layout="constrained")
         axes = figure.add_subplot()
         for k, (_, found) in enumerate(groups):
-            axes.plot([m.E["largest evidence"] for m in found], [k] * len(found), "o",
-                      color=COLOURS[k % 2])  # fmt: skip
+            axes.plot(
+                [m.E["largest evidence"] for m in found],
+                [k] * len(found),
+                "o",
+                color=COLOURS[k % 2],
+            )
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.set_yticks(range(len(groups)), [name for name, _ in groups])
         axes.invert_yaxis()
         axes.set(xlabel="E: below 0 the network is believed, above it guessing is")
         svg = to_svg(figure)
-    told = "; ".join(f"{name}: E = {np.mean([m.E['largest evidence'] for m in found]):.0f}"
-                     for name, found in groups if found)  # fmt: skip
+    told = "; ".join(
+        f"{name}: E = {np.mean([m.E['largest evidence'] for m in found]):.0f}"
+        for name, found in groups
+        if found
+    )
     return Picture(
         name="figure10-labels",
         svg=svg,

@@ -69,13 +69,15 @@ def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judge
     train_weak, test_weak = random.train_cross_entropy[:, 0], random.test_cross_entropy[:, 0]
     settled = np.abs(random.test_cross_entropy[:, -1] - _LN2)
     log10 = np.log10(true.prior_precision)
-    distances = np.array([
-        abs(parabola_minimum(log10, E) - parabola_minimum(log10, ce))
-        for E, ce in zip(true.E, true.test_cross_entropy, strict=True)
-    ])  # fmt: skip
-    correlation = np.array([
-        spearmanr(E, ce).statistic for E, ce in zip(true.E, true.test_cross_entropy, strict=True)
-    ])  # fmt: skip
+    distances = np.array(
+        [
+            abs(parabola_minimum(log10, E) - parabola_minimum(log10, ce))
+            for E, ce in zip(true.E, true.test_cross_entropy, strict=True)
+        ]
+    )
+    correlation = np.array(
+        [spearmanr(E, ce).statistic for E, ce in zip(true.E, true.test_cross_entropy, strict=True)]
+    )
     distance, distance_error = mean_and_error(distances)
     return [
         verdict(

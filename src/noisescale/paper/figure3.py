@@ -93,14 +93,12 @@ def _judge(context: Context, runs: Runs, large: int) -> list[Judgement]:
             measured={
                 f"{word} cross-entropy at B = {B}": short(value)
                 for B, ce in ((SMALL, small_ce), (large, large_ce))
-                for word, value in (
-                    ("lowest", ce.mean(axis=0).min()), ("final", ce[:, -1].mean())
-                )
+                for word, value in (("lowest", ce.mean(axis=0).min()), ("final", ce[:, -1].mean()))
             },
             uncertainty={"difference of the final ones": str(lower)},
             convention=_CONVENTION,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _judge_linear(context: Context, gap: Estimate) -> Judgement:
@@ -137,8 +135,9 @@ def _draw(runs: Runs, large: int) -> Picture:
                 draw_band(axes, steps[1:], curves[:, 1:], f"B = {B}", colour)
             axes.set(xscale="log", xlabel="gradient updates", ylabel=label, title=f"({letter})")
         panels[0].set_ylim(0.5, None)
-        top = max(runs.curve("test_cross_entropy", batch_size=B)[1][:, -1].max()
-                  for B in (SMALL, large))  # fmt: skip
+        top = max(
+            runs.curve("test_cross_entropy", batch_size=B)[1][:, -1].max() for B in (SMALL, large)
+        )
         panels[1].set_ylim(0.2, max(1.0, 1.2 * top))
         panels[0].legend(loc="lower right")
         svg = to_svg(figure)

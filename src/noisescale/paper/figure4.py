@@ -41,9 +41,7 @@ def measure(context: Context) -> Outcome:
                 f"{peak.best} (sampled neighbours {peak.best_low} and {peak.best_high})",
                 f"highest mean test accuracy, {how}",
             ),
-            Measurement(
-                "top of a cubic in log B", fitted, f"bootstrap over seeds, {how}"
-            ),
+            Measurement("top of a cubic in log B", fitted, f"bootstrap over seeds, {how}"),
             Measurement(
                 "test accuracy at the best size",
                 f"{peak.accuracy:.4f} ± {peak.accuracy_error:.4f}",
@@ -54,7 +52,7 @@ def measure(context: Context) -> Outcome:
         remarks=(
             f"{diverged} of {len(runs.frame)} runs diverged; they count as guessing at random.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _judge(context: Context, runs: Runs, peak: Peak) -> tuple[Judgement, ...]:
@@ -63,8 +61,10 @@ def _judge(context: Context, runs: Runs, peak: Peak) -> tuple[Judgement, ...]:
     trainable = [B for B in peak.sizes if B not in failing]
     largest_failing = max(failing, default=0)
     best = runs.final("test_accuracy", batch_size=peak.best)
-    ends = {B: estimate(best - runs.final("test_accuracy", batch_size=B))
-            for B in (trainable[0], peak.sizes[-1])}  # fmt: skip
+    ends = {
+        B: estimate(best - runs.final("test_accuracy", batch_size=B))
+        for B in (trainable[0], peak.sizes[-1])
+    }
     at_an_end = peak.best in ends
     return (
         conclude(
@@ -126,8 +126,15 @@ def _draw_curves(axes: Axes, runs: Runs, peak: Peak) -> None:
 def _draw_ends(axes: Axes, runs: Runs, peak: Peak) -> None:
     unstable = set(runs.frame.loc[runs.frame["status"] == "diverged", "batch_size"])
     x, y = np.array(peak.sizes), np.array(peak.mean)
-    axes.errorbar(x, y, yerr=np.nan_to_num(np.array(peak.error)), color=COLOURS[0], marker="o",
-                  markersize=4, linewidth=1)  # fmt: skip
+    axes.errorbar(
+        x,
+        y,
+        yerr=np.nan_to_num(np.array(peak.error)),
+        color=COLOURS[0],
+        marker="o",
+        markersize=4,
+        linewidth=1,
+    )
     hollow = np.isin(x, list(unstable))
     axes.plot(x[hollow], y[hollow], "o", markersize=5, color=COLOURS[0], markerfacecolor="white")
     axes.set(xscale="log", xlabel="batch size B", ylabel="test accuracy", title="(b)")
@@ -141,8 +148,15 @@ def _draw_top(axes: Axes, peak: Peak) -> None:
     inset = axes.inset_axes((0.44, 0.12, 0.54, 0.5))
     x, y, error = (np.array(column, float) for column in (peak.sizes, peak.mean, peak.error))
     shown = y > peak.accuracy - 0.04
-    inset.errorbar(x[shown], y[shown], yerr=np.nan_to_num(error[shown]), color=COLOURS[0],
-                   marker="o", markersize=3, linewidth=1)  # fmt: skip
+    inset.errorbar(
+        x[shown],
+        y[shown],
+        yerr=np.nan_to_num(error[shown]),
+        color=COLOURS[0],
+        marker="o",
+        markersize=3,
+        linewidth=1,
+    )
     inset.set(xscale="log")
     inset.tick_params(labelsize=8)
 

@@ -44,8 +44,13 @@ def measure(context: Context) -> Outcome:
             "so that every run covers the same effective time."
         ),
         pictures=(
-            draw_rule(rule, name="figure5", symbol="ε", x_label="learning rate ε",
-                      labels={rate: f"{rate:g}" for rate in rates}),
+            draw_rule(
+                rule,
+                name="figure5",
+                symbol="ε",
+                x_label="learning rate ε",
+                labels={rate: f"{rate:g}" for rate in rates},
+            ),
             *footnote.pictures,
         ),
         measurements=(
@@ -59,7 +64,7 @@ def measure(context: Context) -> Outcome:
             footnote.judgement,
         ),
         remarks=(footnote.remark,),
-    )  # fmt: skip
+    )
 
 
 def _judge_peaks(context: Context, runs: Runs, rule: ScalingRule) -> Judgement:

@@ -65,8 +65,13 @@ def measure(context: Context) -> Outcome:
             f"{_LARGE:,} images on, with a peak that rises and a gap that narrows."
         ),
         pictures=(
-            draw_rule(rule, name="figure6", symbol="N", x_label="training set size N",
-                      labels={float(n): f"{n:,}" for n in sizes}),
+            draw_rule(
+                rule,
+                name="figure6",
+                symbol="N",
+                x_label="training set size N",
+                labels={float(n): f"{n:,}" for n in sizes},
+            ),
         ),
         measurements=(
             *describe(rule, f"all N, {how}, {effort.steps:,} updates"),
@@ -78,7 +83,7 @@ def measure(context: Context) -> Outcome:
             judge_slope(context, "C20", large, large.slope if large is not rule else None),
             _judge_peaks(context, runs, rule),
         ),
-    )  # fmt: skip
+    )
 
 
 def _fit_with_fewer_updates(context: Context, rule: ScalingRule) -> ScalingRule:
@@ -128,9 +133,10 @@ def _coarse_look(runs: Runs, n_train: int) -> Measurement:
         for row in frame.itertuples(index=False)
     )
     return Measurement(
-        f"test accuracy by B at N = {n_train:,}", seen,
+        f"test accuracy by B at N = {n_train:,}",
+        seen,
         "one seed, with the coarse pass up to where the rule puts the peak",
-    )  # fmt: skip
+    )
 
 
 def _judge_peaks(context: Context, runs: Runs, rule: ScalingRule) -> Judgement:

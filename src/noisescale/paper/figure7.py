@@ -32,12 +32,17 @@ def measure(context: Context) -> Outcome:
             "effective time goes with 1/(1 - m) too, so small momenta train less."
         ),
         pictures=(
-            draw_rule(rule, name="figure7", symbol="m", x_label="1/(1 - m)",
-                      labels={m: f"{m:g}" for m in momenta}),
+            draw_rule(
+                rule,
+                name="figure7",
+                symbol="m",
+                x_label="1/(1 - m)",
+                labels={m: f"{m:g}" for m in momenta},
+            ),
         ),
         measurements=describe(rule, how),
         judgements=(judge_slope(context, "C22", rule, rule.slope),),
-    )  # fmt: skip
+    )
 
 
 SECTION = Section(

@@ -145,8 +145,14 @@ def _draw(plain: Runs, regularised: Runs, large: int, penalty: str) -> Picture:
                 steps, curves = runs.curve(metric, batch_size=B)
                 draw_band(axes, steps[1:], curves[:, 1:], f"B = {B}", colour)
                 steps, curves = plain.curve(metric, batch_size=B)
-                axes.plot(steps[1:], curves.mean(axis=0)[1:], color=COLOURS[colour], linewidth=0.8,
-                          linestyle=":", label=f"B = {B}, no L2")  # fmt: skip
+                axes.plot(
+                    steps[1:],
+                    curves.mean(axis=0)[1:],
+                    color=COLOURS[colour],
+                    linewidth=0.8,
+                    linestyle=":",
+                    label=f"B = {B}, no L2",
+                )
             axes.set(xscale="log", xlabel="gradient updates", ylabel=label, title=f"({letter})")
         panels[0].set_ylim(0.5, None)
         panels[1].set_ylim(0.2, 1.0)

@@ -33,14 +33,18 @@ def measure(context: Context) -> Outcome:
     n_batches = _N_BATCHES[context.scale]
     over_examples = [[describe_shape(column) for column in g.T] for g in gradients]
     over_batches = [
-        [describe_shape(column)
-         for column in batch_means(g, _BATCH, n_batches=n_batches, seed=seed).T]
+        [
+            describe_shape(column)
+            for column in batch_means(g, _BATCH, n_batches=n_batches, seed=seed).T
+        ]
         for seed, g in enumerate(gradients)
-    ]  # fmt: skip
-    ratios = np.array([
-        np.median([a.ks_distance / b.ks_distance for a, b in zip(one, many, strict=True)])
-        for one, many in zip(over_examples, over_batches, strict=True)
-    ])  # fmt: skip
+    ]
+    ratios = np.array(
+        [
+            np.median([a.ks_distance / b.ks_distance for a, b in zip(one, many, strict=True)])
+            for one, many in zip(over_examples, over_batches, strict=True)
+        ]
+    )
     modes = np.array([np.mean([s.n_modes >= 2 for s in shapes]) for shapes in over_examples])
     rng = random_stream(0, "Gaussian control")
     n_not_zero = int(np.median([np.sum(column != 0) for g in gradients for column in g.T]))
@@ -64,8 +68,11 @@ def measure(context: Context) -> Outcome:
                 "KS distance to a Gaussian, examples over batches", str(estimate(ratios)), how
             ),
             Measurement("share of entries with two modes or more", str(estimate(modes)), how),
-            Measurement("the same for Gaussian samples", f"{control:.2f}",
-                        f"200 samples of {n_not_zero} values: what the criterion finds in noise"),
+            Measurement(
+                "the same for Gaussian samples",
+                f"{control:.2f}",
+                f"200 samples of {n_not_zero} values: what the criterion finds in noise",
+            ),
             *_shapes("over examples", over_examples, how),
             *_shapes(f"over batches of {_BATCH}", over_batches, how),
         ),
@@ -74,11 +81,15 @@ def measure(context: Context) -> Outcome:
                 "C27",
                 [_all(ratios > 2), _all(modes > 0.5)],
                 decidable=context.decidable,
-                measured={"median ratio of KS distances": short(ratios.mean()),
-                          "share with two modes": short(modes.mean())},
-                uncertainty={"median ratio of KS distances": short(estimate(ratios).error),
-                             "share with two modes": short(estimate(modes).error),
-                             "share with two modes, Gaussian samples": short(control)},
+                measured={
+                    "median ratio of KS distances": short(ratios.mean()),
+                    "share with two modes": short(modes.mean()),
+                },
+                uncertainty={
+                    "median ratio of KS distances": short(estimate(ratios).error),
+                    "share with two modes": short(estimate(modes).error),
+                    "share with two modes, Gaussian samples": short(control),
+                },
             ),
         ),
         remarks=(
@@ -86,7 +97,7 @@ def measure(context: Context) -> Outcome:
             "pull the other way, spread out and low. The criterion counts every local maximum of "
             f"the density; it finds two or more in {control:.0%} of Gaussian samples too.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _all(holds: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bool | None:
@@ -109,9 +120,12 @@ def _gradients(context: Context, seed: int) -> Array:
 
 def _shapes(where: str, shapes: list[list[Shape]], how: str) -> list[Measurement]:
     rows = []
-    for name, words in (("ks_distance", "KS distance"), ("skewness", "skewness"),
-                        ("excess_kurtosis", "excess kurtosis"),
-                        ("tail_index", "tail index")):  # fmt: skip
+    for name, words in (
+        ("ks_distance", "KS distance"),
+        ("skewness", "skewness"),
+        ("excess_kurtosis", "excess kurtosis"),
+        ("tail_index", "tail index"),
+    ):
         values = np.array([np.nanmedian([getattr(s, name) for s in one]) for one in shapes])
         rows.append(Measurement(f"median {words} {where}", str(estimate(values)), how))
     return rows
@@ -124,8 +138,15 @@ def _draw(examples: Array, batches: Array) -> Picture:
         not_zero = examples[examples != 0]
         _draw_histogram(panels[0], not_zero, "(a) over examples")
         share = np.mean(examples == 0)
-        panels[0].text(0.98, 0.95, f"{share:.0%} exactly 0, not drawn", ha="right", va="top",
-                       transform=panels[0].transAxes, fontsize=8)  # fmt: skip
+        panels[0].text(
+            0.98,
+            0.95,
+            f"{share:.0%} exactly 0, not drawn",
+            ha="right",
+            va="top",
+            transform=panels[0].transAxes,
+            fontsize=8,
+        )
         _draw_histogram(panels[1], batches, f"(b) over batches of {_BATCH}")
         svg = to_svg(figure)
     one, many = describe_shape(examples), describe_shape(batches)
@@ -149,24 +170,38 @@ def _draw_histogram(axes: Axes, values: Array, title: str) -> None:
 
 def _draw_approach(context: Context, gradients: list[Array]) -> Picture:
     n_batches = _N_BATCHES[context.scale]
-    distances = np.array([
-        [np.median([ks_distance(column)
-                    for column in batch_means(g, B, n_batches=n_batches, seed=seed).T])
-         for B in _SIZES]
-        for seed, g in enumerate(gradients)
-    ])  # fmt: skip
+    distances = np.array(
+        [
+            [
+                np.median(
+                    [
+                        ks_distance(column)
+                        for column in batch_means(g, B, n_batches=n_batches, seed=seed).T
+                    ]
+                )
+                for B in _SIZES
+            ]
+            for seed, g in enumerate(gradients)
+        ]
+    )
     with house_style():
         figure = Figure(figsize=(5.5, 3.6))
         axes = figure.add_subplot()
         axes.plot(_SIZES, distances.mean(axis=0), "o-", color=COLOURS[0], label="measured")
         sizes = np.array(_SIZES, float)
-        axes.plot(sizes, distances.mean(axis=0)[0] / np.sqrt(sizes), ":", color="grey",
-                  label="as B to the power of -1/2")  # fmt: skip
+        axes.plot(
+            sizes,
+            distances.mean(axis=0)[0] / np.sqrt(sizes),
+            ":",
+            color="grey",
+            label="as B to the power of -1/2",
+        )
         axes.set(xscale="log", yscale="log", xlabel="batch size B", ylabel="median KS distance")
         axes.legend()
         svg = to_svg(figure)
-    told = ", ".join(f"{d:.3f} at B = {B}" for d, B in zip(distances.mean(axis=0), _SIZES,
-                                                           strict=True))  # fmt: skip
+    told = ", ".join(
+        f"{d:.3f} at B = {B}" for d, B in zip(distances.mean(axis=0), _SIZES, strict=True)
+    )
     return Picture(
         name="figure9-approach",
         svg=svg,

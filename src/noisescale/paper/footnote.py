@@ -45,18 +45,29 @@ def measure_footnote(context: Context) -> Footnote:
     frame = run_until_interior(context, [*by_size, *by_set]).frame
     over_size = fit_scaling_rule(
         frame[(frame["n_train"] == N_TRAIN) & frame["batch_size"].isin(sizes)],
-        "batch_size", optimum="learning_rate",
-    )  # fmt: skip
+        "batch_size",
+        optimum="learning_rate",
+    )
     over_set = fit_scaling_rule(
         frame[frame["batch_size"] == _FIXED_BATCH], "n_train", optimum="learning_rate"
     )
     how = f"{context.seeds} seeds, {effort_of(context).steps:,}/ε updates"
     return Footnote(
         pictures=(
-            draw_rule(over_size, name="footnote-batch-size", symbol="B", x_label="batch size B",
-                      labels={float(B): str(B) for B in sizes}),
-            draw_rule(over_set, name="footnote-training-set", symbol="N",
-                      x_label="training set size N", labels={float(N): f"{N:,}" for N in sets}),
+            draw_rule(
+                over_size,
+                name="footnote-batch-size",
+                symbol="B",
+                x_label="batch size B",
+                labels={float(B): str(B) for B in sizes},
+            ),
+            draw_rule(
+                over_set,
+                name="footnote-training-set",
+                symbol="N",
+                x_label="training set size N",
+                labels={float(N): f"{N:,}" for N in sets},
+            ),
         ),
         measurements=(
             *describe(over_size, f"best ε against B, N = {N_TRAIN:,}, {how}"),
@@ -64,7 +75,7 @@ def measure_footnote(context: Context) -> Footnote:
         ),
         judgement=judge_slope(context, "C33", over_size, over_size.slope),
         remark=_say(over_set),
-    )  # fmt: skip
+    )
 
 
 def _at(context: Context, batch_size: int, n_train: int) -> Setting:

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from noisescale.data import balanced_binary
 from noisescale.evidence import log_evidence
-from noisescale.evidence.linear import check_pair, fit_map, linear_problem
+from noisescale.evidence.linear.regression import check_pair, fit_map, linear_problem
 from noisescale.paper.claims import Judgement, judge
 from noisescale.paper.logistic import PREPROCESSINGS, whiten
 from noisescale.paper.section import Context
@@ -85,15 +85,20 @@ def _judge_reparameterisation() -> Judgement:
 def _log_integral(log_density: Callable[[float], float], reach: float) -> float:
     peak = -minimize_scalar(lambda w: -log_density(w), bounds=(-reach, reach), method="bounded").fun
     area, _ = quad(
-        lambda w: math.exp(log_density(w) - peak), -reach, reach, epsabs=1e-13, epsrel=1e-12,
+        lambda w: math.exp(log_density(w) - peak),
+        -reach,
+        reach,
+        epsabs=1e-13,
+        epsrel=1e-12,
         limit=500,
-    )  # fmt: skip
+    )
     return float(peak + math.log(area))
 
 
 def _laplace(log_density: Callable[[float], float]) -> float:
-    found = minimize_scalar(lambda w: -log_density(w), bounds=(-4, 4), method="bounded",
-                            options={"xatol": 1e-10})  # fmt: skip
+    found = minimize_scalar(
+        lambda w: -log_density(w), bounds=(-4, 4), method="bounded", options={"xatol": 1e-10}
+    )
     h, w = 1e-3, float(found.x)
     curvature = -(log_density(w + h) + log_density(w - h) - 2 * log_density(w)) / h**2
     return float(-found.fun + 0.5 * math.log(2 * math.pi / curvature))

@@ -149,6 +149,11 @@ def _nll(outputs: jax.Array, positions: jax.Array) -> jax.Array:
 
 def _laplace(position: Array) -> Evidence:
     return log_evidence(
-        _apply, position, (WIDTHS[:, None], POSITIONS), prior_precision=PRIOR_PRECISION,
-        likelihood=_nll, curvature="hessian", method="dense",
-    )  # fmt: skip
+        _apply,
+        position,
+        (WIDTHS[:, None], POSITIONS),
+        prior_precision=PRIOR_PRECISION,
+        likelihood=_nll,
+        curvature="hessian",
+        method="dense",
+    )

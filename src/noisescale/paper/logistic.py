@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
-from noisescale.evidence.linear import check_pair, lambda_path, linear_problem
+from noisescale.evidence.linear.regression import check_pair, lambda_path, linear_problem
 from noisescale.paper.claims import Judgement, judge
 from noisescale.paper.section import Context
 from noisescale.seeds import random_stream
@@ -108,10 +108,16 @@ def _one_path(data: Dataset, preprocessing: str, labels: str, seed: int, grid: A
     for fit in lambda_path(linear_problem(x, y), grid):
         train_accuracy, train_cross_entropy = fit.scores(x, y)
         test_accuracy, test_cross_entropy = fit.scores(x_test, y_test)
-        measured.append([
-            train_accuracy, test_accuracy, train_cross_entropy, test_cross_entropy,
-            fit.mean_margin(x, y), fit.E,
-        ])  # fmt: skip
+        measured.append(
+            [
+                train_accuracy,
+                test_accuracy,
+                train_cross_entropy,
+                test_cross_entropy,
+                fit.mean_margin(x, y),
+                fit.E,
+            ]
+        )
     return np.array(measured)
 
 

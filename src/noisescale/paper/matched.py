@@ -60,8 +60,11 @@ def with_noise_scale(
 
 def agree(shown: dict[Setting, Estimate], curvature: float) -> bool | None:
     """Whether matched settings agree pairwise within 3 SE + 1 %."""
-    matched = [value for setting, value in shown.items()
-               if setting.kind == MATCHED and setting.small_step(curvature)]  # fmt: skip
+    matched = [
+        value
+        for setting, value in shown.items()
+        if setting.kind == MATCHED and setting.small_step(curvature)
+    ]
     return all(
         abs(a.mean - b.mean) <= 3 * np.hypot(a.error, b.error) + 0.01 * max(a.mean, b.mean)
         for i, a in enumerate(matched)
@@ -72,10 +75,13 @@ def agree(shown: dict[Setting, Estimate], curvature: float) -> bool | None:
 def differ(shown: dict[Setting, Estimate], curvature: float) -> bool:
     """Whether settings of twice the noise scale do not agree with matched ones."""
     matched, doubled = (
-        [value for setting, value in shown.items()
-         if setting.kind == kind and setting.small_step(curvature)]
+        [
+            value
+            for setting, value in shown.items()
+            if setting.kind == kind and setting.small_step(curvature)
+        ]
         for kind in (MATCHED, DOUBLED)
-    )  # fmt: skip
+    )
     return all(
         abs(a.mean - b.mean) > 3 * np.hypot(a.error, b.error) + 0.01 * max(a.mean, b.mean)
         for a in matched

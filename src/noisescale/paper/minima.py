@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from noisescale.evidence.compute import Accuracy
-from noisescale.evidence.curve import (
+from noisescale.evidence.curvature.products import curvature_operator
+from noisescale.evidence.laplace import jax_problem, log_evidence
+from noisescale.evidence.prior_choice import (
     BOUNDS,
     layer_precisions_of_largest_evidence,
     trace_curve,
 )
-from noisescale.evidence.laplace import jax_problem, log_evidence
 from noisescale.evidence.problem import JaxProblem
-from noisescale.evidence.products import curvature_operator
 from noisescale.evidence.result import NotAMinimumWarning
 from noisescale.noise.spectrum import leading
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_CLASSES
@@ -77,9 +77,14 @@ def find_minimum(
     """Train, and measure what was found; None if training diverged. Kept in the report's folder."""
     size = SIZES[context.scale]
     settings = {
-        "what": "minimum", "version": 1, "seed": seed, "batch_size": batch_size, "labels": labels,
-        "l2": l2, **asdict(size),
-    }  # fmt: skip
+        "what": "minimum",
+        "version": 1,
+        "seed": seed,
+        "batch_size": batch_size,
+        "labels": labels,
+        "l2": l2,
+        **asdict(size),
+    }
     context.progress.line(f"figure 10: seed {seed}, B = {batch_size}, {labels} labels, L2 {l2:g}")
     found = context.kept(settings, lambda: _measure(context, size, seed, batch_size, labels, l2))
     return None if found is None else Minimum(**found)
@@ -95,11 +100,19 @@ def trained(
         y = random_stream(seed, "random labels").permutation(y)
     network = DenseNetwork(size.widths)
     run = train(
-        network, network.init(seed), (data.x_train, y), learning_rate=LEARNING_RATE,
-        momentum=MOMENTUM, batch_size=min(batch_size, size.n_train), steps=size.steps,
-        prior_precision=l2, cost_convention="per_class", seed=seed,
-        test_data=(data.x_test, data.y_test), evaluate_at="final",
-    )  # fmt: skip
+        network,
+        network.init(seed),
+        (data.x_train, y),
+        learning_rate=LEARNING_RATE,
+        momentum=MOMENTUM,
+        batch_size=min(batch_size, size.n_train),
+        steps=size.steps,
+        prior_precision=l2,
+        cost_convention="per_class",
+        seed=seed,
+        test_data=(data.x_test, data.y_test),
+        evaluate_at="final",
+    )
     return network, run.params, (data.x_train, y), run.final
 
 
@@ -117,13 +130,20 @@ def _measure(
     top = leading(curvature_operator(problem.model, "hessian", precision="float64"), 1)[0][0]
     return asdict(
         Minimum(
-            seed=seed, batch_size=batch_size, labels=labels, l2=l2,
-            train_accuracy=final.train_accuracy, train_cross_entropy=final.train_cross_entropy,
-            test_accuracy=final.test_accuracy, test_cross_entropy=final.test_cross_entropy,
-            E=E, prior_precision=best, gap=(at_best.newton_decrement or 0.0) / 2,
+            seed=seed,
+            batch_size=batch_size,
+            labels=labels,
+            l2=l2,
+            train_accuracy=final.train_accuracy,
+            train_cross_entropy=final.train_cross_entropy,
+            test_accuracy=final.test_accuracy,
+            test_cross_entropy=final.test_cross_entropy,
+            E=E,
+            prior_precision=best,
+            gap=(at_best.newton_decrement or 0.0) / 2,
             top_curvature=float(top),
         )
-    )  # fmt: skip
+    )
 
 
 def _evidences(problem: JaxProblem, *, per_layer: bool) -> tuple[dict[str, float], float]:

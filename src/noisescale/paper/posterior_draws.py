@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from noisescale.data import Dataset, balanced_binary
-from noisescale.evidence.linear import check_pair, linear_problem, maximise_evidence
+from noisescale.evidence.linear.regression import check_pair, linear_problem, maximise_evidence
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.posterior import PosteriorSamples, langevin
@@ -94,9 +94,13 @@ def measurements(measured: dict[str, list[Draws]]) -> list[Measurement]:
         precision = np.mean([d.prior_precision for d in draws])
         how = f"lambda = {precision:.3g}, worst R-hat {max(d.r_hat for d in draws):.2f}"
         for k, metric in enumerate(("error", "cross-entropy")):
-            of = [estimate(np.array(values)) for values in zip(
-                *((d.minimum[k], d.samples[..., k].mean(), d.averaged[k]) for d in draws),
-                strict=True)]  # fmt: skip
+            of = [
+                estimate(np.array(values))
+                for values in zip(
+                    *((d.minimum[k], d.samples[..., k].mean(), d.averaged[k]) for d in draws),
+                    strict=True,
+                )
+            ]
             told = f"{of[0]} at the minimum, {of[1]} of a sample, {of[2]} averaged over samples"
             rows.append(Measurement(f"test {metric}, {model}", told, how))
     return rows
@@ -117,14 +121,28 @@ def _network(context: Context, seed: int) -> Draws:
     data = context.data.subset(n_train=n_train, seed=seed)
     network = paper_network()
     minimum = train(
-        network, network.init(seed), (data.x_train, data.y_train), learning_rate=0.1, momentum=0.9,
-        batch_size=n_train, steps=_DESCENT[context.scale], prior_precision=_NETWORK_PRECISION,
-        seed=seed, evaluate_at="final",
-    ).params  # fmt: skip
+        network,
+        network.init(seed),
+        (data.x_train, data.y_train),
+        learning_rate=0.1,
+        momentum=0.9,
+        batch_size=n_train,
+        steps=_DESCENT[context.scale],
+        prior_precision=_NETWORK_PRECISION,
+        seed=seed,
+        evaluate_at="final",
+    ).params
     samples = langevin(
-        network, minimum, (data.x_train, data.y_train), prior_precision=_NETWORK_PRECISION,
-        momentum=0.97, step_size=_NETWORK_STEP, n_chains=1, seed=seed, **_NETWORK[context.scale],
-    )  # fmt: skip
+        network,
+        minimum,
+        (data.x_train, data.y_train),
+        prior_precision=_NETWORK_PRECISION,
+        momentum=0.97,
+        step_size=_NETWORK_STEP,
+        n_chains=1,
+        seed=seed,
+        **_NETWORK[context.scale],
+    )
     return _score(network, minimum, samples, data, "categorical", _NETWORK_PRECISION)
 
 
@@ -134,9 +152,15 @@ def _logistic(context: Context, seed: int) -> Draws:
     model = logistic_regression(data.x_train.shape[1])
     minimum = ({"b": np.atleast_1d(best.intercept), "w": best.coef[:, None]},)
     samples = langevin(
-        model, minimum, (data.x_train, data.y_train), prior_precision=best.prior_precision,
-        likelihood="bernoulli", momentum=0.99, seed=seed, **_LOGISTIC[context.scale],
-    )  # fmt: skip
+        model,
+        minimum,
+        (data.x_train, data.y_train),
+        prior_precision=best.prior_precision,
+        likelihood="bernoulli",
+        momentum=0.99,
+        seed=seed,
+        **_LOGISTIC[context.scale],
+    )
     return _score(model, minimum, samples, data, "bernoulli", best.prior_precision)
 
 
@@ -156,18 +180,24 @@ def _score(
         return 1 - accuracy, cross_entropy
 
     chains, draws = jax.tree.leaves(samples.samples)[0].shape[:2]
-    scores = np.array([
-        [error_and_cross_entropy(jax.tree.map(lambda leaf: leaf[c, k], samples.samples))  # noqa: B023
-         for k in range(draws)]
-        for c in range(chains)
-    ])  # fmt: skip
+    scores = np.array(
+        [
+            [
+                error_and_cross_entropy(jax.tree.map(lambda leaf: leaf[c, k], samples.samples))  # noqa: B023
+                for k in range(draws)
+            ]
+            for c in range(chains)
+        ]
+    )
     probabilities = samples.predict_proba(data.x_test)
     right = probabilities[np.arange(len(data.y_test)), data.y_test]
     return Draws(
         prior_precision=prior_precision,
         minimum=error_and_cross_entropy(jax.tree.map(np.float32, minimum)),
         samples=scores,
-        averaged=(float(np.mean(probabilities.argmax(axis=1) != data.y_test)),
-                  float(-np.log(right).mean())),
+        averaged=(
+            float(np.mean(probabilities.argmax(axis=1) != data.y_test)),
+            float(-np.log(right).mean()),
+        ),
         r_hat=float(split_r_hat(scores[..., 0])),
-    )  # fmt: skip
+    )

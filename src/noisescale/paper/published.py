@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
+from noisescale.jobs.engines import Engine
+from noisescale.jobs.progress import Progress
 from noisescale.paper.outcomes import from_json
 from noisescale.paper.section import Context, MissingError, NoImages, Outcome, Section
-from noisescale.progress import Progress
-from noisescale.sweep.engines import Engine
 from noisescale.sweep.plan import MNIST_FACTS, without_images
 
 _SEEDS = {"3": 3, "4": 3, "5": 3, "6": 5, "7": 3, "8": 3, "10": 3}  # of the shipped runs

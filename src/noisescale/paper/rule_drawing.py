@@ -47,9 +47,15 @@ def _draw_curves(axes: Axes, rule: ScalingRule, symbol: str, labels: Mapping[flo
     top = max(point.peak.accuracy for point in rule.points)
     for place, point in zip(np.linspace(0, 0.95, len(rule.points)), rule.points, strict=True):
         peak = point.peak
-        axes.errorbar(peak.sizes, peak.mean, yerr=np.nan_to_num(np.array(peak.error)),
-                      color=colours(place), marker=".", linewidth=1,
-                      label=labels[point.value])  # fmt: skip
+        axes.errorbar(
+            peak.sizes,
+            peak.mean,
+            yerr=np.nan_to_num(np.array(peak.error)),
+            color=colours(place),
+            marker=".",
+            linewidth=1,
+            label=labels[point.value],
+        )
     axes.set(xscale="log", xlabel=rule.optimum.replace("_", " "), ylabel="test accuracy")
     axes.set(title="(a)")
     axes.set_ylim(max(0, top - 0.12), top + 0.01)
@@ -71,10 +77,20 @@ def _draw_peaks(axes: Axes, rule: ScalingRule, x_label: str) -> None:
     if rule.slope is not None and rule.constant is not None:
         values = 1 - 1 / xs if rule.over == "momentum" else xs
         lines = [rule.predict(float(value)) for value in values]
-        axes.plot(xs, [line.value for line in lines], color=COLOURS[1],
-                  label=f"slope {rule.slope.value:.2f}")  # fmt: skip
-        axes.fill_between(xs, [line.low for line in lines], [line.high for line in lines],
-                          color=COLOURS[1], alpha=0.15, linewidth=0)  # fmt: skip
+        axes.plot(
+            xs,
+            [line.value for line in lines],
+            color=COLOURS[1],
+            label=f"slope {rule.slope.value:.2f}",
+        )
+        axes.fill_between(
+            xs,
+            [line.low for line in lines],
+            [line.high for line in lines],
+            color=COLOURS[1],
+            alpha=0.15,
+            linewidth=0,
+        )
         axes.plot(xs, rule.constant.value * xs, "--", color=COLOURS[2], label="slope 1")
         axes.legend(loc="upper left")
     axes.set(xscale="log", yscale="log", xlabel=x_label, title="(b)")

@@ -13,8 +13,11 @@ from noisescale._version import __version__
 from noisescale.checks import check_choice, check_whole
 from noisescale.data import load_mnist
 from noisescale.errors import InputError
+from noisescale.jobs.engines import Engine, open_engine
+from noisescale.jobs.progress import Progress
 from noisescale.paper import (
     appendix_a,
+    appendix_c,
     appendix_d,
     appendix_e,
     figure1,
@@ -27,7 +30,6 @@ from noisescale.paper import (
     figure8,
     figure9,
     figure10,
-    gradient_noise,
     units,
 )
 from noisescale.paper.claims import entries
@@ -49,9 +51,7 @@ from noisescale.paper.section import (
     ScaleName,
     Section,
 )
-from noisescale.progress import Progress
 from noisescale.sweep import RunStore
-from noisescale.sweep.engines import Engine, open_engine
 from noisescale.sweep.plan import MNIST_FACTS, without_images
 
 SECTIONS: dict[str, Section] = {
@@ -69,7 +69,7 @@ SECTIONS: dict[str, Section] = {
         figure9,
         figure10,
         appendix_a,
-        gradient_noise,
+        appendix_c,
         appendix_d,
         appendix_e,
     )
@@ -127,8 +127,10 @@ def run_paper(
             progress.line(section.title)
             outcomes.append((section, _outcome(section, context)))
         seconds = round(time.perf_counter() - began, 1)
-        data = {name: getattr(context.data, name)
-                for name in ("name", "source", "complete", "fingerprint")}  # fmt: skip
+        data = {
+            name: getattr(context.data, name)
+            for name in ("name", "source", "complete", "fingerprint")
+        }
         return _write(out, _head(scale, n_seeds, seconds, data), outcomes, store, progress)
 
 
@@ -141,8 +143,9 @@ def redraw(folder: Path, progress: Progress | None = None) -> PaperReport:
     facts = {"mnist": MNIST_FACTS} if data.name == "mnist" else {}
     outcomes = []
     with RunStore(folder) as store, without_images(facts):
-        context = Context(data, head["scale"], head["seeds"], store, _refuse, progress,
-                          folder=folder, frozen=True)  # fmt: skip
+        context = Context(
+            data, head["scale"], head["seeds"], store, _refuse, progress, folder=folder, frozen=True
+        )
         for section in SECTIONS.values():
             if (found := _shown_again(section, context)) is not None:
                 outcomes.append((section, found))
@@ -174,8 +177,14 @@ def _outcome(section: Section, context: Context) -> Outcome:
 
 
 def _head(scale: str, seeds: int, seconds: float, data: dict[str, Any]) -> dict[str, Any]:
-    return {"schema": CLAIMS_SCHEMA, "version": __version__, "scale": scale, "data": data,
-            "seeds": seeds, "seconds": seconds}  # fmt: skip
+    return {
+        "schema": CLAIMS_SCHEMA,
+        "version": __version__,
+        "scale": scale,
+        "data": data,
+        "seeds": seeds,
+        "seconds": seconds,
+    }
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
@@ -186,8 +195,9 @@ def _read_head(folder: Path) -> dict[str, Any]:
         content = {name: content[name] for name in names}
         check_choice("scale", content["scale"], SCALES)
         check_whole("seeds", content["seeds"], at_least=1)
-        content["data"] = {name: content["data"][name]
-                           for name in ("name", "source", "complete", "fingerprint")}  # fmt: skip
+        content["data"] = {
+            name: content["data"][name] for name in ("name", "source", "complete", "fingerprint")
+        }
     except OSError as error:
         raise InputError(
             f"there is no report in {folder} ({error.strerror}): make one with `noisescale paper "
@@ -228,8 +238,11 @@ def _write(
 ) -> PaperReport:
     claims = head | {"claims": entries(j for _, outcome in outcomes for j in outcome.judgements)}
     progress.line("full-scale results")
-    shipped = {section.id: found for section in SECTIONS.values()
-               if (found := published(section)) is not None}  # fmt: skip
+    shipped = {
+        section.id: found
+        for section in SECTIONS.values()
+        if (found := published(section)) is not None
+    }
     for _, outcome in outcomes:
         for picture in outcome.pictures:
             _replace(out / "figures" / f"{picture.name}.svg", picture.svg)

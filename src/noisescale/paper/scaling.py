@@ -21,9 +21,34 @@ from noisescale.sweep.rules import Interval, ScalingRule
 
 # Every size below 10, then a ratio of about the square root of two.
 LADDER = (
-    *range(1, 10), 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 450, 640, 900, 1_280, 1_800,
-    2_560, 3_600, 5_120, 7_200, 10_240, 14_400, 20_480, 28_800, 40_960, 57_600,
-)  # fmt: skip
+    *range(1, 10),
+    10,
+    14,
+    20,
+    28,
+    40,
+    56,
+    80,
+    112,
+    160,
+    224,
+    320,
+    450,
+    640,
+    900,
+    1_280,
+    1_800,
+    2_560,
+    3_600,
+    5_120,
+    7_200,
+    10_240,
+    14_400,
+    20_480,
+    28_800,
+    40_960,
+    57_600,
+)
 CONVENTION = "cost divided by the number of classes"
 _ANCHOR = 20  # about the best batch size at the paper's first setting; a place to start, no more
 _STRIDE = 4  # rungs between the sizes of a coarse pass: a factor of four

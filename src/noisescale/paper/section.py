@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from noisescale.data import Dataset
+from noisescale.jobs.engines import Engine
+from noisescale.jobs.progress import Progress
 from noisescale.paper.claims import Judgement
 from noisescale.paper.runs import Runs
-from noisescale.progress import Progress
 from noisescale.sweep import RunConfig, RunStore, run_sweep
-from noisescale.sweep.engines import Engine
 
 T = TypeVar("T")
 ScaleName = Literal["smoke", "quick", "full"]

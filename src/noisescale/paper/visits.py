@@ -62,7 +62,7 @@ def measure_visits(context: Context) -> Visits:
             for rate in _LEARNING_RATES[::every]
         },
         positions=pair["fine"].reshape(-1, 2),
-    )  # fmt: skip
+    )
 
 
 def measurements(visits: Visits) -> tuple[Measurement, ...]:
@@ -82,12 +82,17 @@ def measurements(visits: Visits) -> tuple[Measurement, ...]:
     ]
     return (
         *rows,
-        Measurement("temperature above which the broad minimum is preferred", f"{equal:.3f}",
-                    "isotropic noise, quadrature; the sharp minimum is the deeper one"),
-        Measurement("noise scale g at which SGD leaves the sharp minimum", _half(visits.left),
-                    f"half of the runs have left in the end, B = 1 of "
-                    f"N = {location.N_READINGS}"),
-    )  # fmt: skip
+        Measurement(
+            "temperature above which the broad minimum is preferred",
+            f"{equal:.3f}",
+            "isotropic noise, quadrature; the sharp minimum is the deeper one",
+        ),
+        Measurement(
+            "noise scale g at which SGD leaves the sharp minimum",
+            _half(visits.left),
+            f"half of the runs have left in the end, B = 1 of N = {location.N_READINGS}",
+        ),
+    )
 
 
 def judge_visits(context: Context, visits: Visits) -> Judgement:
@@ -101,8 +106,10 @@ def judge_visits(context: Context, visits: Visits) -> Judgement:
         # A step that is too large says nothing of the claim, so it cannot refute it.
         [bool((off < 3).all()), True if small.all() else None],
         decidable=context.scale == "full",
-        measured={f"share of the {name} minimum": short(seen.mean)
-                  for name, seen in zip(NAMES, visits.at_one, strict=True)},
+        measured={
+            f"share of the {name} minimum": short(seen.mean)
+            for name, seen in zip(NAMES, visits.at_one, strict=True)
+        },
         uncertainty={
             "standard errors": [short(error) for error in errors],
             "deviation from the evidence in standard errors": [short(value) for value in off],
@@ -110,7 +117,7 @@ def judge_visits(context: Context, visits: Visits) -> Judgement:
                 short(value) for value in visits.moved / errors
             ],
         },
-    )  # fmt: skip
+    )
 
 
 def _starts(landscape: Landscape, n: int) -> dict[str, jax.Array]:
@@ -143,9 +150,13 @@ def _halved(step_size: float) -> Kernel:
 def _run(kernel: Kernel, starts: Any, steps: float, seed: int) -> Any:
     """Draws (chains, draws, 2), the first third of the time left out."""
     chains = run_chains(
-        kernel, starts, key=jax.random.key(seed), burn_in=round(steps / 3), n_samples=_DRAWS,
+        kernel,
+        starts,
+        key=jax.random.key(seed),
+        burn_in=round(steps / 3),
+        n_samples=_DRAWS,
         thin=max(1, round(2 / 3 * steps / _DRAWS)),
-    )  # fmt: skip
+    )
     return jax.tree.map(lambda draws: np.asarray(draws, float), chains.draws)
 
 
@@ -168,9 +179,13 @@ def _leave(context: Context, landscape: Landscape, learning_rate: float) -> Esti
     minima = np.array([m.position for m in landscape.minima])
     starts = jnp.asarray(np.repeat(minima[:1], _CHAINS[context.scale] // 3, axis=0), jnp.float32)
     chains = run_chains(
-        kernel, starts, key=jax.random.key(0), burn_in=0, n_samples=1,
+        kernel,
+        starts,
+        key=jax.random.key(0),
+        burn_in=0,
+        n_samples=1,
         thin=round(_SGD_TIME[context.scale] * N / learning_rate),
-    )  # fmt: skip
+    )
     ends = basin_of(np.asarray(chains.last.position, float), minima)
     return estimate((ends != 0).astype(float))
 
@@ -223,13 +238,26 @@ def _draw_landscape(axes: Axes, visits: Visits) -> None:
     levels = land.costs.min() + np.array([0.5, 1, 2, 3, 4, 6, 8, 11, 15])
     axes.contour(land.axis, land.axis, land.costs.T, levels, colors="grey", linewidths=0.6)
     for k in range(len(land.minima)):
-        axes.contour(land.axis, land.axis, (land.basins == k).T.astype(float), [0.5],
-                     colors="black", linewidths=0.8, linestyles="--")  # fmt: skip
+        axes.contour(
+            land.axis,
+            land.axis,
+            (land.basins == k).T.astype(float),
+            [0.5],
+            colors="black",
+            linewidths=0.8,
+            linestyles="--",
+        )
     shown = visits.positions[:: max(1, len(visits.positions) // 1_500)]
     axes.scatter(shown[:, 0], shown[:, 1], s=2, color=COLOURS[0], alpha=0.4, linewidths=0)
     for m in land.minima:
-        axes.annotate(m.name, tuple(m.position), xytext=(0, -14), textcoords="offset points",
-                      ha="center", fontsize=8)  # fmt: skip
+        axes.annotate(
+            m.name,
+            tuple(m.position),
+            xytext=(0, -14),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
         axes.plot(*m.position, "k+")
     axes.set(xlim=(-4, 5), ylim=(-4, 5), xlabel="w₁", ylabel="w₂", title="(a)")
 
@@ -240,9 +268,14 @@ def _draw_temperature(axes: Axes, visits: Visits) -> None:
     for k, name in enumerate(NAMES):
         axes.plot(temperatures, shares[:, k], color=COLOURS[k], label=name)
         points = [seen[k] for seen in visits.by_temperature.values()]
-        axes.errorbar(list(visits.by_temperature), [p.mean for p in points],
-                      yerr=[2 * p.error for p in points], color=COLOURS[k], fmt="o",
-                      markersize=4)  # fmt: skip
+        axes.errorbar(
+            list(visits.by_temperature),
+            [p.mean for p in points],
+            yerr=[2 * p.error for p in points],
+            color=COLOURS[k],
+            fmt="o",
+            markersize=4,
+        )
     axes.set(xscale="log", xlabel="temperature T", ylabel="share of the time", title="(b)")
     axes.set_xticks([0.5, 1, 2, 4])
     plain_log(axes.xaxis)
@@ -251,8 +284,14 @@ def _draw_temperature(axes: Axes, visits: Visits) -> None:
 
 def _draw_sgd(axes: Axes, visits: Visits) -> None:
     points = list(visits.left.values())
-    axes.errorbar(list(visits.left), [p.mean for p in points], yerr=[2 * p.error for p in points],
-                  color=COLOURS[0], fmt="o-", markersize=4)  # fmt: skip
+    axes.errorbar(
+        list(visits.left),
+        [p.mean for p in points],
+        yerr=[2 * p.error for p in points],
+        color=COLOURS[0],
+        fmt="o-",
+        markersize=4,
+    )
     axes.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")
     axes.set(xscale="log", xlabel="noise scale g", ylabel="share that left", title="(c)")
     axes.set_xticks([0.2, 0.4, 0.8])

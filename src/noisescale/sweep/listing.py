@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from noisescale.errors import InputError
-from noisescale.sweep.store import METRICS
+from noisescale.jobs.store import METRICS
 
 _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,

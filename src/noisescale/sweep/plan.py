@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 from noisescale.checks import check_choice, check_whole
 from noisescale.data import Dataset, import_function, load_dataset
 from noisescale.errors import InputError
-
-# Raised when a stored result would come out otherwise: old rows then no longer answer new plans.
-RESULT_FORMAT = 1
+from noisescale.jobs.record import RESULT_FORMAT
 
 # What every run has in common today. In the key, so that another choice makes other runs.
 _FIXED = {

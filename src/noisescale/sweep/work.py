@@ -5,8 +5,8 @@ from typing import Any
 
 from noisescale.data import Dataset
 from noisescale.errors import InputError
+from noisescale.jobs.record import guarded
 from noisescale.sweep.plan import RunConfig, data_facts, load_data, model_maker
-from noisescale.sweep.record import guarded
 from noisescale.training import DenseNetwork, train
 
 

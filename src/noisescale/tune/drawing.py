@@ -44,6 +44,11 @@ def _draw(axes: Axes, step: "Decision", colour: str, floor: float) -> None:
         return
     error = 0.0 if step.score_error != step.score_error else step.score_error
     axes.errorbar(
-        step.recipe.batch_size, step.score, yerr=error, fmt="o", color=colour, capsize=2,
+        step.recipe.batch_size,
+        step.score,
+        yerr=error,
+        fmt="o",
+        color=colour,
+        capsize=2,
         markerfacecolor=colour if step.accepted else "white",
-    )  # fmt: skip
+    )

@@ -95,8 +95,9 @@ def as_score(value: Any) -> float:
     except (TypeError, ValueError):
         score = None
     if score is None or score == math.inf:
-        raise TypeError(f"train must return a number, got {str(value)[:40]!r} "
-                        f"of type {type(value).__name__}")  # fmt: skip
+        raise TypeError(
+            f"train must return a number, got {str(value)[:40]!r} of type {type(value).__name__}"
+        )
     return score if math.isfinite(score) else math.nan
 
 

@@ -52,10 +52,18 @@ class JaxTrainFunction:
         from noisescale.training import train
 
         run = train(
-            self.apply_fn, self.init(seed), self.train_data, batch_size=batch_size,
-            learning_rate=learning_rate, momentum=momentum, steps=steps, seed=seed,
-            test_data=self.validation_data, evaluate_at="final", **self.settings,
-        )  # fmt: skip
+            self.apply_fn,
+            self.init(seed),
+            self.train_data,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            steps=steps,
+            seed=seed,
+            test_data=self.validation_data,
+            evaluate_at="final",
+            **self.settings,
+        )
         if run.final is None or run.status != "done":
             return math.nan
         accuracy, entropy = run.final.test_accuracy, run.final.test_cross_entropy
@@ -87,6 +95,11 @@ def train_function(
     settings = {"likelihood": likelihood, "prior_precision": prior_precision, "sampler": sampler}
     name = fingerprint(*arrays, apply_fn, init, sorted(settings.items()), metric)
     return JaxTrainFunction(
-        apply_fn, init, (arrays[0], arrays[1]), (arrays[2], arrays[3]), settings, metric,
+        apply_fn,
+        init,
+        (arrays[0], arrays[1]),
+        (arrays[2], arrays[3]),
+        settings,
+        metric,
         identity=f"jax:{name}",
-    )  # fmt: skip
+    )

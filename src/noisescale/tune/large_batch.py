@@ -10,11 +10,11 @@ from typing import Any
 
 from noisescale.checks import check_momentum, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.jobs.engines import Engine, open_engine
+from noisescale.jobs.progress import Progress, show_progress
+from noisescale.jobs.store import RunStore
 from noisescale.noise.scale import check_learning_rate
-from noisescale.progress import Progress, show_progress
-from noisescale.sweep.engines import Engine, open_engine
 from noisescale.sweep.listing import make_folder
-from noisescale.sweep.store import RunStore
 from noisescale.tune.function import TrainFunction, check_function, identity, pack
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
 from noisescale.tune.result import TuneResult
@@ -71,8 +71,11 @@ def tune_large_batch(
     for note in notes:
         warnings.warn(note, TuneWarning, stacklevel=2)
     n_train = check_whole("n_train", n_train, at_least=2)
-    limit = n_train if largest_batch is None else check_whole("largest_batch", largest_batch,
-                                                              at_least=2)  # fmt: skip
+    limit = (
+        n_train
+        if largest_batch is None
+        else check_whole("largest_batch", largest_batch, at_least=2)
+    )
     if limit > n_train:
         raise InputError(f"largest_batch must be at most n_train, {n_train}, got {limit}.")
     n_seeds = check_whole("seeds", seeds, at_least=2)
@@ -90,8 +93,11 @@ def tune_large_batch(
     if timeout is not None:
         timeout = check_number("timeout", timeout, "above 0", lambda v: v > 0)
     with ExitStack() as closing:
-        shown = progress if isinstance(progress, Progress) else closing.enter_context(
-            show_progress(silent=not progress))  # fmt: skip
+        shown = (
+            progress
+            if isinstance(progress, Progress)
+            else closing.enter_context(show_progress(silent=not progress))
+        )
         if store is None:
             store = closing.enter_context(tempfile.TemporaryDirectory())
         if not isinstance(store, RunStore):
@@ -108,10 +114,17 @@ def tune_large_batch(
             return started
 
         trials = Trials(
-            function=identity(train), packed=pack(train), timeout=timeout, n_train=n_train,
-            epochs=plan.epochs, first_seed=check_whole("first_seed", first_seed, at_least=0),
-            store=store, engine=engine, budget=budget, progress=shown,
-        )  # fmt: skip
+            function=identity(train),
+            packed=pack(train),
+            timeout=timeout,
+            n_train=n_train,
+            epochs=plan.epochs,
+            first_seed=check_whole("first_seed", first_seed, at_least=0),
+            store=store,
+            engine=engine,
+            budget=budget,
+            progress=shown,
+        )
         return Tuner(plan, trials, shown, notes).run()
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.optimize
 
 from noisescale.errors import InputError
+from noisescale.jobs.progress import Progress
 from noisescale.noise import Recipe
-from noisescale.progress import Progress
 from noisescale.sweep.peak import find_peak
 from noisescale.tune.decide import Array, Difference, compare, usual_spread
 from noisescale.tune.result import Decision, TuneResult
@@ -114,8 +114,7 @@ class Tuner:
                 sizes.append(min(sizes[-1] * _COARSE, self.plan.limit))
             else:
                 break
-        finer = {round(math.sqrt(a * b)) for a, b in pairwise(sizes)
-                 if sizes[k] in (a, b)}  # fmt: skip
+        finer = {round(math.sqrt(a * b)) for a, b in pairwise(sizes) if sizes[k] in (a, b)}
         sizes = sorted({*sizes, *finer})
         return sizes, self._scores_at(rate, sizes)
 
@@ -219,11 +218,13 @@ class Tuner:
         """Nearby batch sizes on a linear scale; a move must be worth more than its noise."""
         assert self.current is not None
         centre = self.current
-        sizes = sorted({round(share * centre.batch_size) for share in _NEARBY}
-                       - {centre.batch_size, 0})  # fmt: skip
+        sizes = sorted(
+            {round(share * centre.batch_size) for share in _NEARBY} - {centre.batch_size, 0}
+        )
         self.progress.line(f"stage 3: batch sizes near {centre.batch_size}")
-        nearby = [replace(centre, batch_size=size, notes=()) for size in sizes
-                  if size <= self.plan.limit]  # fmt: skip
+        nearby = [
+            replace(centre, batch_size=size, notes=()) for size in sizes if size <= self.plan.limit
+        ]
         self.trials.scores([centre, *nearby], self.plan.seeds)  # side by side
         best = (0.0, centre)
         judged = []
@@ -243,25 +244,43 @@ class Tuner:
 
     def _recipe(self, rate: float, size: int) -> Recipe:
         plan = self.plan
-        return Recipe(learning_rate=rate, batch_size=size, n_train=plan.n_train,
-                      momentum=plan.momentum, epochs=plan.epochs)  # fmt: skip
+        return Recipe(
+            learning_rate=rate,
+            batch_size=size,
+            n_train=plan.n_train,
+            momentum=plan.momentum,
+            epochs=plan.epochs,
+        )
 
     def _scores_at(self, rate: float, sizes: list[int]) -> Array:
         return self.trials.scores([self._recipe(rate, s) for s in sizes], self.plan.seeds)
 
     def _record(
-        self, stage: int, changed: str, recipe: Recipe, scores: Array,
-        found: Difference | None, accepted: bool, why: str,
-    ) -> None:  # fmt: skip
+        self,
+        stage: int,
+        changed: str,
+        recipe: Recipe,
+        scores: Array,
+        found: Difference | None,
+        accepted: bool,
+        why: str,
+    ) -> None:
         good = scores[~np.isnan(scores)]
         error = float(good.std(ddof=1) / math.sqrt(len(good))) if len(good) > 1 else math.nan
-        self.trail.append(Decision(
-            stage=stage, changed=changed, recipe=recipe,
-            score=float(good.mean()) if len(good) else math.nan, score_error=error,
-            difference=None if found is None else found.mean,
-            difference_error=None if found is None else found.error,
-            n_seeds=len(scores), accepted=accepted, why=why,
-        ))  # fmt: skip
+        self.trail.append(
+            Decision(
+                stage=stage,
+                changed=changed,
+                recipe=recipe,
+                score=float(good.mean()) if len(good) else math.nan,
+                score_error=error,
+                difference=None if found is None else found.mean,
+                difference_error=None if found is None else found.error,
+                n_seeds=len(scores),
+                accepted=accepted,
+                why=why,
+            )
+        )
         if why:
             self.progress.decided(
                 f"stage {stage}: B = {recipe.batch_size}, learning rate "
@@ -278,8 +297,11 @@ class Tuner:
             told = "No larger batch keeps the score"
         if self.current.batch_size == self.plan.limit:
             told += ", up to the largest batch allowed"
-        seen = [d.difference_error for d in self.trail
-                if d.stage == 2 and d.accepted and d.difference_error]  # fmt: skip
+        seen = [
+            d.difference_error
+            for d in self.trail
+            if d.stage == 2 and d.accepted and d.difference_error
+        ]
         if seen:
             told += f"; a loss below about {2 * max(seen):.2g} would not have been seen"
         return told + "."
@@ -292,12 +314,21 @@ class Tuner:
         before, after = (self.trials.steps(r.batch_size) for r in (self.start, self.current))
         update, example = _time_of_an_update(self.trials)
         return TuneResult(
-            recipe=self.current, start=self.start, complete=complete, conclusion=told,
-            trail=tuple(self.trail), updates_before=before, updates_after=after,
-            epochs=self.plan.epochs, n_runs=self.trials.n_runs, n_updates=self.trials.n_steps,
-            seconds=self.trials.seconds, seconds_per_update=update, seconds_per_example=example,
+            recipe=self.current,
+            start=self.start,
+            complete=complete,
+            conclusion=told,
+            trail=tuple(self.trail),
+            updates_before=before,
+            updates_after=after,
+            epochs=self.plan.epochs,
+            n_runs=self.trials.n_runs,
+            n_updates=self.trials.n_steps,
+            seconds=self.trials.seconds,
+            seconds_per_update=update,
+            seconds_per_example=example,
             notes=tuple(dict.fromkeys((*self.notes, *self.current.notes))),
-        )  # fmt: skip
+        )
 
 
 _OF_A_FALL = {

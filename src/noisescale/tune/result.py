@@ -108,8 +108,16 @@ class TuneResult:
         return plain
 
     def __repr__(self) -> str:
-        return "\n".join([self._headline(), "", *self._trail_lines(), "", self.conclusion,
-                          *(f"- {note}" for note in self.notes)])  # fmt: skip
+        return "\n".join(
+            [
+                self._headline(),
+                "",
+                *self._trail_lines(),
+                "",
+                self.conclusion,
+                *(f"- {note}" for note in self.notes),
+            ]
+        )
 
     def _headline(self) -> str:
         r = self.recipe
@@ -126,12 +134,22 @@ class TuneResult:
         rows = [("stage", "B", "ε", "m", "score", "", "why")]
         for d in self.trail:
             error = "" if d.score_error != d.score_error else f" ± {d.score_error:.2g}"
-            rows.append((str(d.stage), str(d.recipe.batch_size), f"{d.recipe.learning_rate:.4g}",
-                         f"{d.recipe.momentum:.4g}", f"{d.score:.4g}{error}",
-                         "taken" if d.accepted else "", d.why))  # fmt: skip
+            rows.append(
+                (
+                    str(d.stage),
+                    str(d.recipe.batch_size),
+                    f"{d.recipe.learning_rate:.4g}",
+                    f"{d.recipe.momentum:.4g}",
+                    f"{d.score:.4g}{error}",
+                    "taken" if d.accepted else "",
+                    d.why,
+                )
+            )
         widths = [max(len(row[k]) for row in rows) for k in range(6)]
-        return ["  ".join([*(c.ljust(w) for c, w in zip(row[:6], widths, strict=True)), row[6]])
-                for row in rows]  # fmt: skip
+        return [
+            "  ".join([*(c.ljust(w) for c, w in zip(row[:6], widths, strict=True)), row[6]])
+            for row in rows
+        ]
 
 
 def _without_nan(value: Any) -> Any:

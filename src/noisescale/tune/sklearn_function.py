@@ -37,9 +37,11 @@ class SklearnTrainFunction:
         from sklearn.base import clone
 
         estimator = clone(self.estimator).set_params(
-            batch_size=batch_size, learning_rate_init=learning_rate, momentum=momentum,
+            batch_size=batch_size,
+            learning_rate_init=learning_rate,
+            momentum=momentum,
             random_state=seed,
-        )  # fmt: skip
+        )
         x, y = self.train_data
         extra = {"classes": np.unique(y)} if hasattr(estimator, "predict_proba") else {}
         rng = random_stream(seed, "batches")
@@ -82,8 +84,11 @@ def train_function(
             f"{estimator.solver!r}."
         )
     arrays = [np.asarray(array) for array in (*train_data, *validation_data)]
-    name = fingerprint(*arrays, type(estimator).__name__, repr(sorted(
-        estimator.get_params().items(), key=lambda item: item[0])))  # fmt: skip
+    name = fingerprint(
+        *arrays,
+        type(estimator).__name__,
+        repr(sorted(estimator.get_params().items(), key=lambda item: item[0])),
+    )
     return SklearnTrainFunction(
         estimator, (arrays[0], arrays[1]), (arrays[2], arrays[3]), identity=f"sklearn:{name}"
     )

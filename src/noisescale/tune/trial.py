@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from noisescale import isolated
-from noisescale.sweep.plan import RESULT_FORMAT
-from noisescale.sweep.record import guarded
+from noisescale.jobs import isolation
+from noisescale.jobs.record import RESULT_FORMAT, guarded
 from noisescale.tune.function import ARGUMENTS, as_score, unpack
 
 LATE = "timed out"  # how the error of such a run begins
@@ -67,7 +66,7 @@ def _run(packed: bytes, timeout: float | None, trial: dict[str, Any]) -> dict[st
         score = score_of(packed, call)
     else:
         try:
-            score = isolated.call_within(
+            score = isolation.call_within(
                 timeout, f"{__name__}:score_of", packed, call, owner="trials"
             )
         except TimeoutError:

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from noisescale.errors import InputError
+from noisescale.jobs.engines import Engine
+from noisescale.jobs.execution import execute
+from noisescale.jobs.progress import Progress
+from noisescale.jobs.store import RunStore
 from noisescale.noise import Recipe
-from noisescale.progress import Progress
-from noisescale.sweep.engines import Engine
-from noisescale.sweep.execute import execute
-from noisescale.sweep.store import RunStore
 from noisescale.tune.decide import Array
 from noisescale.tune.function import TrainFunction, identity, pack
 from noisescale.tune.trial import LATE, Trial
@@ -95,10 +95,14 @@ class Trials:
 
     def _trial(self, recipe: Recipe, k: int) -> Trial:
         return Trial(
-            function=self._function, n_train=self._n_train, batch_size=recipe.batch_size,
-            learning_rate=recipe.learning_rate, momentum=recipe.momentum,
-            steps=self.steps(recipe.batch_size), seed=self._first_seed + k,
-        )  # fmt: skip
+            function=self._function,
+            n_train=self._n_train,
+            batch_size=recipe.batch_size,
+            learning_rate=recipe.learning_rate,
+            momentum=recipe.momentum,
+            steps=self.steps(recipe.batch_size),
+            seed=self._first_seed + k,
+        )
 
     def _afford(self, wanted: dict[str, Trial]) -> None:
         new = [trial for key, trial in wanted.items() if key not in self._asked]
@@ -124,10 +128,15 @@ class Trials:
         missing = [trial for key, trial in wanted.items() if key not in have]
         if missing:
             execute(
-                missing, self._store, self._engine(), (_WORK, self._packed, self._timeout),
-                retries=0, final={"done", "diverged"}, n_stored=len(wanted) - len(missing),
+                missing,
+                self._store,
+                self._engine(),
+                (_WORK, self._packed, self._timeout),
+                retries=0,
+                final={"done", "diverged"},
+                n_stored=len(wanted) - len(missing),
                 progress=self._progress,
-            )  # fmt: skip
+            )
 
     def _worth_trying(self, row: "pd.Series[Any]") -> bool:
         """Failed runs are tried again, but not one that had as much time before."""
@@ -142,8 +151,10 @@ class Trials:
             error = str(row["error"])
             if _time_limit(error) is not None:
                 continue
-            settings = ", ".join(f"{name}={row[name]:g}" for name in (
-                "batch_size", "learning_rate", "momentum", "steps", "seed"))  # fmt: skip
+            settings = ", ".join(
+                f"{name}={row[name]:g}"
+                for name in ("batch_size", "learning_rate", "momentum", "steps", "seed")
+            )
             done = sum(status == "done" for status in self._store.statuses().values())
             raise InputError(
                 f"train({settings}) failed: {error.strip().splitlines()[-1]}. Mend it and call "
@@ -152,9 +163,11 @@ class Trials:
 
 
 def _time_limit(error: str) -> float | None:
-    return float(error.removeprefix(f"{LATE} after ").removesuffix(" s")) if (
-        error.startswith(LATE)
-    ) else None  # fmt: skip
+    return (
+        float(error.removeprefix(f"{LATE} after ").removesuffix(" s"))
+        if (error.startswith(LATE))
+        else None
+    )
 
 
 def scores_of(
@@ -171,10 +184,17 @@ def scores_of(
 ) -> Array:
     """(recipes, seeds): each recipe's scores over the same seeds, without any tuning."""
     trials = Trials(
-        function=identity(train), packed=pack(train), timeout=None, n_train=n_train,
-        epochs=epochs, first_seed=first_seed, store=store, engine=engine, budget=Budget(),
+        function=identity(train),
+        packed=pack(train),
+        timeout=None,
+        n_train=n_train,
+        epochs=epochs,
+        first_seed=first_seed,
+        store=store,
+        engine=engine,
+        budget=Budget(),
         progress=progress,
-    )  # fmt: skip
+    )
     return trials.scores(recipes, n_seeds)
 
 
@@ -186,8 +206,13 @@ def means(scores: Array) -> Array:
 def peak_frame(sizes: Iterable[int], scores: Array) -> pd.DataFrame:
     """Scores as :func:`noisescale.find_peak` wants them."""
     rows = [
-        {"batch_size": size, "seed": seed, "score": value,
-         "status": "diverged" if np.isnan(value) else "done"}
-        for size, row in zip(sizes, scores, strict=True) for seed, value in enumerate(row)
-    ]  # fmt: skip
+        {
+            "batch_size": size,
+            "seed": seed,
+            "score": value,
+            "status": "diverged" if np.isnan(value) else "done",
+        }
+        for size, row in zip(sizes, scores, strict=True)
+        for seed, value in enumerate(row)
+    ]
     return pd.DataFrame(rows)

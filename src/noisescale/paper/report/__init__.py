@@ -15,10 +15,24 @@ from noisescale.paper.section import Outcome, Section
 from noisescale.sweep import RunStore
 
 _COLUMNS = [
-    "data", "learning_rate", "batch_size", "momentum", "n_train", "steps", "prior_precision",
-    "cost_convention", "seed", "status", "test_accuracy", "test_cross_entropy", "train_accuracy",
-    "train_cross_entropy", "score", "duration", "key",
-]  # fmt: skip
+    "data",
+    "learning_rate",
+    "batch_size",
+    "momentum",
+    "n_train",
+    "steps",
+    "prior_precision",
+    "cost_convention",
+    "seed",
+    "status",
+    "test_accuracy",
+    "test_cross_entropy",
+    "train_accuracy",
+    "train_cross_entropy",
+    "score",
+    "duration",
+    "key",
+]
 
 
 def render(
@@ -71,8 +85,10 @@ def side_by_side(fresh: list[dict[str, Any]], full: list[dict[str, Any]]) -> lis
         conventions = [name for id, name in found if id == claim.id] or ["default"]
         for convention in conventions:
             pair = found.get((claim.id, convention), {})
-            merged.append(asdict(claim) | {"convention": convention, "here": pair.get("here"),
-                                           "full": pair.get("full")})  # fmt: skip
+            merged.append(
+                asdict(claim)
+                | {"convention": convention, "here": pair.get("here"), "full": pair.get("full")}
+            )
     return merged
 
 

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from noisescale.checks import check_memory, check_number
 from noisescale.errors import InputError
-from noisescale.evidence.design import Array, Design
-from noisescale.evidence.newton import Cost, Family, Labels, Optimum, family_of, minimise
+from noisescale.evidence.linear.design import Array, Design
+from noisescale.evidence.linear.newton import Cost, Family, Labels, Optimum, family_of, minimise
 
 DEFAULT_BOUNDS = (1e-8, 1e6)
 _BLOCK = 1 << 23  # numbers in a temporary array
@@ -114,9 +114,22 @@ class LinearFit:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name."""
-        names = ("prior_precision", "intercept_precision", "log_evidence", "log_null",
-                 "log_bayes_factor", "E", "nll", "penalty", "log_occam_factor", "gradient_norm",
-                 "newton_decrement", "n_steps", "n_train", "n_classes")  # fmt: skip
+        names = (
+            "prior_precision",
+            "intercept_precision",
+            "log_evidence",
+            "log_null",
+            "log_bayes_factor",
+            "E",
+            "nll",
+            "penalty",
+            "log_occam_factor",
+            "gradient_norm",
+            "newton_decrement",
+            "n_steps",
+            "n_train",
+            "n_classes",
+        )
         return {name: getattr(self, name) for name in names}
 
 

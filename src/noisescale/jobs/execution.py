@@ -9,23 +9,18 @@ keeps failing is stored as ``failed`` with its traceback, and the sweep goes on.
 import socket
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol
 
-import pandas as pd
-
 from noisescale._version import __version__
-from noisescale.checks import check_whole
-from noisescale.progress import Progress, Run, show_progress
-from noisescale.sweep.engines import Engine, is_death, open_engine
-from noisescale.sweep.plan import RESULT_FORMAT, RunConfig, check_plan
-from noisescale.sweep.store import RunStore
+from noisescale.jobs.engines import Engine, is_death
+from noisescale.jobs.progress import Progress, Run
+from noisescale.jobs.record import RESULT_FORMAT
+from noisescale.jobs.store import RunStore
 
 Record = dict[str, Any]
-_TRAINING = "noisescale.sweep.work:run_batch"
 
 
 class Runnable(Run, Protocol):
@@ -54,67 +49,6 @@ class Runnable(Run, Protocol):
 # Runs are batched into tasks of about this much work, a second or so on one core: long against
 # the cost of a task, short against what a kill may lose.
 _TASK_COST = 4e10
-
-
-def run_sweep(
-    plan: Iterable[RunConfig],
-    store: Path | str | RunStore,
-    executor: Any = None,
-    *,
-    workers: int | None = None,
-    retries: int = 2,
-    retry_failed: bool = False,
-    progress: bool | Progress = False,
-) -> pd.DataFrame:
-    """Run what ``store`` lacks of ``plan``; the plan's runs as a frame, ordered by key.
-
-    Args:
-        plan: run configurations, as :func:`make_plan` gives.
-        store: a file, or a folder that holds or will hold ``runs.sqlite``.
-        executor: None for local processes, any ``concurrent.futures.Executor``, a
-            ``dask.distributed.Client``, or the address of a Dask scheduler.
-        workers: how many local processes; as many as cores unless given.
-        retries: how often a run that failed is tried again before it is stored as failed.
-        retry_failed: try runs again that the store holds as failed.
-        progress: show bars on a terminal, or lines elsewhere.
-
-    Every run uses one thread, wherever it runs, so the results do not depend on the workers.
-    Interrupt it at any time: finished runs are in the store, and the same call goes on from there.
-    """
-    runs = check_plan(plan)
-    retries = check_whole("retries", retries, at_least=0)
-    if isinstance(progress, bool):
-        with show_progress(silent=not progress) as shown:
-            return _fill(runs, store, executor, workers, retries, retry_failed, shown)
-    return _fill(runs, store, executor, workers, retries, retry_failed, progress)
-
-
-def _fill(
-    runs: dict[str, RunConfig],
-    store: Path | str | RunStore,
-    executor: Any,
-    workers: int | None,
-    retries: int,
-    retry_failed: bool,
-    progress: Progress,
-) -> pd.DataFrame:
-    opened = store if isinstance(store, RunStore) else RunStore(store, write=True)
-    try:
-        final = {"done", "diverged"} if retry_failed else {"done", "diverged", "failed"}
-        stored = opened.statuses()
-        missing = [run for key, run in runs.items() if stored.get(key) not in final]
-        if missing:
-            engine = open_engine(executor, workers=workers)
-            try:
-                execute(missing, opened, engine, (_TRAINING,), retries=retries, final=final,
-                        n_stored=len(runs) - len(missing), progress=progress)  # fmt: skip
-            finally:
-                if engine is not executor:  # ours, not the caller's
-                    engine.stop()
-        return opened.frame(runs)
-    finally:
-        if opened is not store:
-            opened.close()
 
 
 def execute(
@@ -262,8 +196,11 @@ class _Sweep:
             elif deaths == self._retries + 1:
                 self._alone.append(run)
             else:
-                self._give_up(run, f"its worker died {deaths} times, the last time with no other "
-                              f"run beside it: {type(error).__name__}: {error}")  # fmt: skip
+                self._give_up(
+                    run,
+                    f"its worker died {deaths} times, the last time with no other "
+                    f"run beside it: {type(error).__name__}: {error}",
+                )
 
     def _give_up(self, run: Runnable, error: str) -> None:
         failed = {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import Architecture, Model, hessian_products
+from noisescale.evidence.curvature.model import Architecture, Model, hessian_products
 
 Precision = Literal["float32", "float64"]
 # (architecture, w, x, y, V) -> products (k, p) of one block's sum with each row of V (k, p).

@@ -13,8 +13,10 @@ from torch.func import functional_call, grad, jvp, vjp, vmap
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import softmax_root, symmetric_root
-from noisescale.evidence.kernel import (
+from noisescale.evidence.curvature.model import softmax_root, symmetric_root
+from noisescale.evidence.curvature.products import Precision
+from noisescale.evidence.occam.dense import Occam
+from noisescale.evidence.occam.dual import (
     NEGLIGIBLE,
     Array,
     GenericRows,
@@ -24,11 +26,9 @@ from noisescale.evidence.kernel import (
     output_rows,
     stack_roots,
 )
-from noisescale.evidence.logdet import Occam
+from noisescale.evidence.occam.kfac import generic_diagonal, occam_of_diagonal
 from noisescale.evidence.preflight import Facts
-from noisescale.evidence.priors import layers_of
-from noisescale.evidence.products import Precision
-from noisescale.evidence.structured import generic_diagonal, occam_of_diagonal
+from noisescale.evidence.prior import layers_of
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
 Nll = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -63,8 +63,7 @@ class TorchProblem:
         self.nll = _NLLS[check_choice("likelihood", likelihood, _NLLS)]
         self.likelihood = likelihood
         self._twins = {name: _twin(module, getattr(torch, name)) for name in ("float64", "float32")}
-        free = {name: p for name, p in self._twins["float64"].named_parameters()
-                if p.requires_grad}  # fmt: skip
+        free = {name: p for name, p in self._twins["float64"].named_parameters() if p.requires_grad}
         if not free:
             raise InputError("the module has no parameters that require gradients.")
         self.device = next(iter(free.values())).device
@@ -98,10 +97,14 @@ class TorchProblem:
         N, C = len(self.x), self._outputs_of("float64", slice(0, 1)).shape[1]
         softmax = self.likelihood == "categorical"
         return Facts(
-            p=len(self.w), N=N, C=C, rows=N * (C - 1 if softmax else C),
-            pass_flops=2.0 * max(len(self.w), self.activations), pass_numbers=self.activations,
+            p=len(self.w),
+            N=N,
+            C=C,
+            rows=N * (C - 1 if softmax else C),
+            pass_flops=2.0 * max(len(self.w), self.activations),
+            pass_numbers=self.activations,
             widths=None,
-        )  # fmt: skip
+        )
 
     def nll_and_gradient(self) -> tuple[float, Array]:
         """The summed nll and its gradient."""
@@ -264,8 +267,10 @@ class TorchProblem:
     def apply(self, precision: str, w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Outputs (n, C) at flat parameters ``w``."""
         sizes = [value.size for value in self.params.values()]
-        leaves = {name: part.reshape(value.shape) for (name, value), part in
-                  zip(self.params.items(), torch.split(w, sizes), strict=True)}  # fmt: skip
+        leaves = {
+            name: part.reshape(value.shape)
+            for (name, value), part in zip(self.params.items(), torch.split(w, sizes), strict=True)
+        }
         return functional_call(self._twins[precision], leaves, (x,)).reshape(len(x), -1)
 
     def _nll_sum(
@@ -334,8 +339,10 @@ def collect(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         check_whole("the number of examples in data", len(data), at_least=1)
         pairs = [data[i] for i in range(len(data))]
-        return (torch.stack([torch.as_tensor(x) for x, _ in pairs]),
-                torch.stack([torch.as_tensor(y) for _, y in pairs]))  # fmt: skip
+        return (
+            torch.stack([torch.as_tensor(x) for x, _ in pairs]),
+            torch.stack([torch.as_tensor(y) for _, y in pairs]),
+        )
     raise InputError(
         f"data must be a Dataset, a DataLoader or a pair of tensors, got {type(data).__name__}."
     )

@@ -7,19 +7,26 @@ import time
 
 import pytest
 
+from jobs.compare import results
 from noisescale.errors import InputError
 from noisescale.sweep import RunStore, make_plan, run_sweep
-from sweep.conftest import results
 
 distributed = pytest.importorskip("distributed")
 # Dask closes its sockets and event loops when it likes.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 PLAN = make_plan(
-    {"data": "digits", "hidden_widths": (), "learning_rate": 0.5, "batch_size": 8, "steps": 20,
-     "evaluate_at": "final", "model": "oracles.unruly:slow"},
+    {
+        "data": "digits",
+        "hidden_widths": (),
+        "learning_rate": 0.5,
+        "batch_size": 8,
+        "steps": 20,
+        "evaluate_at": "final",
+        "model": "oracles.unruly:slow",
+    },
     seeds=14,
-)  # fmt: skip
+)
 
 
 @pytest.fixture

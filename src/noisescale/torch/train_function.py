@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from noisescale.errors import InputError
-from noisescale.evidence.torch_problem import collect, to_numpy
 from noisescale.seeds import random_stream
+from noisescale.torch.problem import collect, to_numpy
 from noisescale.training.sampling import BatchStream
 from noisescale.tune.jax_function import fingerprint
 
@@ -106,9 +106,20 @@ def train_function(
         raise InputError(f"make_module must return a module, got {type(made).__name__}.")
     train_data, validation_data = collect(train_set), collect(validation_set)
     arrays = [to_numpy(tensor) for tensor in (*train_data, *validation_data)]
-    name = fingerprint(*arrays, repr(made), getattr(loss, "__name__", ""),
-                       getattr(metric, "__name__", ""), weight_decay)  # fmt: skip
+    name = fingerprint(
+        *arrays,
+        repr(made),
+        getattr(loss, "__name__", ""),
+        getattr(metric, "__name__", ""),
+        weight_decay,
+    )
     return TorchTrainFunction(
-        make_module, train_data, validation_data, loss, metric, weight_decay, device,
+        make_module,
+        train_data,
+        validation_data,
+        loss,
+        metric,
+        weight_decay,
+        device,
         identity=f"torch:{name}",
-    )  # fmt: skip
+    )

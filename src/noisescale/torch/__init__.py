@@ -22,8 +22,8 @@ try:
 except ImportError:
     raise InputError("noisescale.torch needs PyTorch: pip install 'noisescale[torch]'.") from None
 
-from noisescale.evidence.torch_problem import BLOCK_BYTES, TorchProblem, to_numpy
-from noisescale.tune.torch_function import train_function
+from noisescale.torch.problem import BLOCK_BYTES, TorchProblem, to_numpy
+from noisescale.torch.train_function import train_function
 
 __all__ = ["gradient_noise", "log_evidence", "train_function"]
 
@@ -60,9 +60,15 @@ def log_evidence(
     if isinstance(prior_precision, dict):
         prior_precision = {name: to_numpy(value) for name, value in prior_precision.items()}
     return evidence_of(
-        problem, problem.params, prior_precision=prior_precision, curvature=curvature,
-        method=method, log_null=log_null, log_degeneracy=log_degeneracy, accuracy=accuracy,
-    )  # fmt: skip
+        problem,
+        problem.params,
+        prior_precision=prior_precision,
+        curvature=curvature,
+        method=method,
+        log_null=log_null,
+        log_degeneracy=log_degeneracy,
+        accuracy=accuracy,
+    )
 
 
 def gradient_noise(

@@ -223,9 +223,11 @@ def softmax_root(logits: Array) -> Array:
     root = np.zeros((n, C - 1, C))
     np.put_along_axis(root, np.broadcast_to(order[:, None, 1:], relative.shape), relative, axis=2)
     np.put_along_axis(
-        root, np.broadcast_to(order[:, None, :1], (n, C - 1, 1)),
-        -relative.sum(axis=2, keepdims=True), axis=2,
-    )  # fmt: skip
+        root,
+        np.broadcast_to(order[:, None, :1], (n, C - 1, 1)),
+        -relative.sum(axis=2, keepdims=True),
+        axis=2,
+    )
     return root
 
 

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from noisescale.checks import check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.lanczos import Tridiagonal, lanczos, resolution
+from noisescale.evidence.occam.lanczos import Tridiagonal, lanczos, resolution
 from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
@@ -75,8 +75,14 @@ class Spectrum:
         axes = where if isinstance(where, Axes) else Figure(figsize=(7, 3.5)).add_subplot()
         values, counts = self.density()
         axes.fill_between(values, np.maximum(counts, 1e-3), 1e-3, alpha=0.5)
-        axes.plot(self.top, np.full(len(self.top), 0.5), "|", color="black", markersize=14,
-                  label=f"{len(self.top)} largest eigenvalues")  # fmt: skip
+        axes.plot(
+            self.top,
+            np.full(len(self.top), 0.5),
+            "|",
+            color="black",
+            markersize=14,
+            label=f"{len(self.top)} largest eigenvalues",
+        )
         threshold = 1e-6 * max(float(self.top[0]), abs(self.smallest), 1e-300)
         axes.set_xscale("symlog", linthresh=10 * threshold)
         axes.axvspan(
@@ -87,8 +93,12 @@ class Spectrum:
             linewidth=0,
             label="not told from zero",
         )
-        axes.set(yscale="log", ylim=(1e-2, None), ylabel="eigenvalues a unit of the axis",
-                 xlabel=f"eigenvalue of the {_NAMES[self.curvature]}")  # fmt: skip
+        axes.set(
+            yscale="log",
+            ylim=(1e-2, None),
+            ylabel="eigenvalues a unit of the axis",
+            xlabel=f"eigenvalue of the {_NAMES[self.curvature]}",
+        )
         axes.legend()
         if isinstance(where, (str, Path)):
             axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
@@ -96,8 +106,10 @@ class Spectrum:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name, arrays as lists."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value
-                for name, value in vars(self).items()}  # fmt: skip
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
 
     def __repr__(self) -> str:
         top = ", ".join(f"{value:.4g}" for value in self.top[:5])
@@ -133,8 +145,9 @@ def spectrum_of(
     rng = random_stream(seed, "spectrum probes")
     probes = [lanczos(operator, rng.integers(0, 2, p) * 2.0 - 1, n_steps) for _ in range(n_probes)]
     start = rng.normal(size=p)
-    top = np.sort(eigsh(operator, top_k, which="LA", v0=start, tol=_TOLERANCE,
-                        return_eigenvectors=False))[::-1]  # fmt: skip
+    top = np.sort(
+        eigsh(operator, top_k, which="LA", v0=start, tol=_TOLERANCE, return_eigenvectors=False)
+    )[::-1]
     pairs = [probe.quadrature() for probe in probes]
     nodes = np.concatenate([nodes for nodes, _ in pairs])
     near = resolution(nodes, n_steps, p)

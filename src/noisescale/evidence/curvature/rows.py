@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from noisescale.evidence import kernel
-from noisescale.evidence.curvature import Architecture, Model, output_root
-from noisescale.evidence.kernel import Array, Builder, GenericRows, Rows, stack_roots
-from noisescale.evidence.products import activations, row_blocks
+from noisescale.evidence.curvature.model import Architecture, Model, output_root
+from noisescale.evidence.curvature.products import activations, row_blocks
+from noisescale.evidence.occam import dual as kernel
+from noisescale.evidence.occam.dual import Array, Builder, GenericRows, Rows, stack_roots
 from noisescale.training.models import DenseNetwork, LayerParams
 
 

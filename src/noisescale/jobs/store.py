@@ -15,7 +15,7 @@ from typing import Any, Self
 import pandas as pd
 
 from noisescale.errors import InputError
-from noisescale.sweep.disk import network_file_system
+from noisescale.jobs.disk import network_file_system
 
 APPLICATION_ID = 0x6E736772  # "nsgr", at byte 68 of the file
 STORE_FORMAT = 1  # SQLite's user_version, at byte 60
@@ -35,8 +35,18 @@ CREATE TABLE runs (
     finished TEXT NOT NULL
 ) STRICT, WITHOUT ROWID
 """
-_COLUMNS = ("key", "config", "status", "history", "final", "error", "duration", "versions", "host",
-            "finished")  # fmt: skip
+_COLUMNS = (
+    "key",
+    "config",
+    "status",
+    "history",
+    "final",
+    "error",
+    "duration",
+    "versions",
+    "host",
+    "finished",
+)
 # A run that failed once may succeed later; a result is never replaced.
 _INSERT = f"""
 INSERT INTO runs ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})

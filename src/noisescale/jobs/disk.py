@@ -4,10 +4,32 @@ import re
 from pathlib import Path
 
 _NETWORK = {
-    "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fhgfs", "fuse.glusterfs", "fuse.rclone",
-    "fuse.s3fs", "fuse.sshfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
-    "ocfs2", "pvfs2", "smb2", "smb3", "smbfs", "wekafs",
-}  # fmt: skip
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "davfs",
+    "fhgfs",
+    "fuse.glusterfs",
+    "fuse.rclone",
+    "fuse.s3fs",
+    "fuse.sshfs",
+    "gfs",
+    "gfs2",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "pvfs2",
+    "smb2",
+    "smb3",
+    "smbfs",
+    "wekafs",
+}
 _MOUNTS = Path("/proc/self/mountinfo")
 
 

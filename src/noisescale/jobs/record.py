@@ -11,7 +11,9 @@ from importlib import metadata
 from typing import Any
 
 from noisescale._version import __version__
-from noisescale.sweep.plan import RESULT_FORMAT
+
+# Raised when a stored result would come out otherwise: old rows then no longer answer new plans.
+RESULT_FORMAT = 1
 
 
 def guarded(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:

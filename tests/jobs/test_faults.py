@@ -11,14 +11,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from jobs.compare import results
 from noisescale.errors import InputError
-from noisescale.progress import Progress
+from noisescale.jobs.execution import _Sweep
+from noisescale.jobs.progress import Progress
 from noisescale.sweep import RunStore, make_plan, run_sweep
-from noisescale.sweep.execute import _Sweep
-from sweep.conftest import results
 
-SHARED = {"data": "digits", "hidden_widths": (), "learning_rate": 0.5, "batch_size": 8,
-          "steps": 20, "evaluate_at": "final"}  # fmt: skip
+SHARED = {
+    "data": "digits",
+    "hidden_widths": (),
+    "learning_rate": 0.5,
+    "batch_size": 8,
+    "steps": 20,
+    "evaluate_at": "final",
+}
 N_RUNS = 10
 SWEEP = """
     import sys
@@ -237,7 +243,7 @@ def test_no_innocent_run_is_ever_blamed(monkeypatch):
                 pool._advance()
             return {future for future in futures if future.done()}, set()
 
-        monkeypatch.setattr("noisescale.sweep.execute.wait", wait)
+        monkeypatch.setattr("noisescale.jobs.execution.wait", wait)
         store = SimpleNamespace(
             statuses=lambda keys: {},
             add=lambda records, stored=stored: stored.update(

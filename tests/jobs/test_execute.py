@@ -8,15 +8,21 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
+from jobs.compare import results
 from noisescale.errors import InputError
-from noisescale.progress import Progress
+from noisescale.jobs.execution import _tasks
+from noisescale.jobs.progress import Progress
 from noisescale.sweep import RunConfig, RunStore, make_plan, run_sweep
-from noisescale.sweep.execute import _tasks
 from noisescale.sweep.work import run
-from sweep.conftest import results
 
-SHARED = {"data": "digits", "hidden_widths": (16,), "learning_rate": 0.05, "momentum": 0.9,
-          "steps": 200, "n_evaluations": 4}  # fmt: skip
+SHARED = {
+    "data": "digits",
+    "hidden_widths": (16,),
+    "learning_rate": 0.05,
+    "momentum": 0.9,
+    "steps": 200,
+    "n_evaluations": 4,
+}
 PLAN = make_plan(SHARED, grid={"batch_size": [4, 32]}, seeds=3)
 
 
@@ -46,9 +52,15 @@ def test_the_number_of_workers_changes_nothing(reference, tmp_path):
 def test_every_run_uses_one_thread(tmp_path):
     # Large enough that JAX would share the work between cores, and round differently.
     plan = make_plan(
-        {"data": "digits", "hidden_widths": (400,), "learning_rate": 0.1, "batch_size": 1000,
-         "steps": 20, "evaluate_at": "final"},
-    )  # fmt: skip
+        {
+            "data": "digits",
+            "hidden_widths": (400,),
+            "learning_rate": 0.1,
+            "batch_size": 1000,
+            "steps": 20,
+            "evaluate_at": "final",
+        },
+    )
     stored = [run_sweep(plan, tmp_path / f"{n}.sqlite", workers=n) for n in (1, 2)]
     assert results(stored[0]).equals(results(stored[1]))
     code = (
@@ -60,8 +72,10 @@ def test_every_run_uses_one_thread(tmp_path):
     core = min(os.sched_getaffinity(0))
     pinned = subprocess.run(
         ["taskset", "-c", str(core), sys.executable, "-c", code, json.dumps(plan[0].to_dict())],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(pinned.stdout)["test_cross_entropy"] == stored[0]["test_cross_entropy"][0]
 
 
@@ -101,10 +115,17 @@ def test_a_run_is_what_train_gives(reference):
     data = load_digits().subset(n_train=config.n_train, seed=config.seed)
     network = ns.DenseNetwork((64, 16, 10))
     trained = ns.train(
-        network, network.init(config.seed), (data.x_train, data.y_train),
-        learning_rate=0.05, momentum=0.9, batch_size=4, steps=200, seed=config.seed,
-        test_data=(data.x_test, data.y_test), n_evaluations=4,
-    )  # fmt: skip
+        network,
+        network.init(config.seed),
+        (data.x_train, data.y_train),
+        learning_rate=0.05,
+        momentum=0.9,
+        batch_size=4,
+        steps=200,
+        seed=config.seed,
+        test_data=(data.x_test, data.y_test),
+        n_evaluations=4,
+    )
     row = reference.set_index("key").loc[config.key]
     assert row["test_accuracy"] == pytest.approx(trained.final.test_accuracy, abs=0.003)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from noisescale.errors import InputError
 from noisescale.evidence.compute import Accuracy, lanczos_quadrature, restricted_log
-from noisescale.evidence.logdet import Array
+from noisescale.evidence.occam.dense import Array
 from noisescale.evidence.problem import Problem
 
 BOUNDS = (1e-4, 1e6)
@@ -55,8 +55,10 @@ class EvidenceCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, arrays as lists."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value
-                for name, value in vars(self).items()}  # fmt: skip
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
 
     def __repr__(self) -> str:
         where = "" if self.edge is None else f", at the {self.edge} precision tried"
@@ -145,9 +147,13 @@ def scalar_curve(
                 f"{str(grid)[:60]}."
             )
     nll, log_occam = trace_curve(
-        problem, method, curvature, accuracy,
-        smallest=max(float(values[0]), _SMALLEST), n_values=len(values) + _EVALUATIONS,
-    )  # fmt: skip
+        problem,
+        method,
+        curvature,
+        accuracy,
+        smallest=max(float(values[0]), _SMALLEST),
+        n_values=len(values) + _EVALUATIONS,
+    )
     sq_norm = float(problem.w @ problem.w)
 
     def log_evidence(precision: float) -> float:
@@ -160,9 +166,11 @@ def scalar_curve(
         edge = "lowest" if k == 0 else "highest"
     else:
         found = scipy.optimize.minimize_scalar(
-            lambda t: -log_evidence(math.exp(t)), method="bounded",
-            bounds=(math.log(values[k - 1]), math.log(values[k + 1])), options={"xatol": 1e-6},
-        )  # fmt: skip
+            lambda t: -log_evidence(math.exp(t)),
+            method="bounded",
+            bounds=(math.log(values[k - 1]), math.log(values[k + 1])),
+            options={"xatol": 1e-6},
+        )
         best = math.exp(found.x)
     return EvidenceCurve(
         prior_precision=values,
@@ -187,8 +195,9 @@ def layer_precisions_of_largest_evidence(
         raise InputError(
             "prior_precision='per_layer' needs curvature='ggn' with method 'dense' or 'dual'."
         )
-    squares = {name: float(problem.w[index] @ problem.w[index])
-               for name, index in problem.layers.items()}  # fmt: skip
+    squares = {
+        name: float(problem.w[index] @ problem.w[index]) for name, index in problem.layers.items()
+    }
     if empty := [name for name, square in squares.items() if square == 0]:
         raise InputError(
             f"layer {empty[0]} has only zeros, so the evidence grows without end in its "
@@ -235,8 +244,10 @@ def _dense_gammas(problem: Problem) -> Gammas:
             L[index] = precisions[name]
         M = H + np.diag(L)
         spread = np.diag(scipy.linalg.inv(M, overwrite_a=True))
-        return {name: float(len(index) - L[index] @ spread[index])
-                for name, index in problem.layers.items()}  # fmt: skip
+        return {
+            name: float(len(index) - L[index] @ spread[index])
+            for name, index in problem.layers.items()
+        }
 
     return gammas
 
@@ -263,7 +274,10 @@ def _dual_gammas(problem: Problem) -> Gammas:
         factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
         inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=0, overwrite_c=1)
         # An entry below the diagonal stands for two; above it the parts are 0.
-        return {name: float(2 * np.vdot(inverse.T, part) - np.diag(inverse) @ np.diag(part))
-                / precisions[name] for name, part in kernels.items()}  # fmt: skip
+        return {
+            name: float(2 * np.vdot(inverse.T, part) - np.diag(inverse) @ np.diag(part))
+            / precisions[name]
+            for name, part in kernels.items()
+        }
 
     return gammas

@@ -10,11 +10,11 @@ import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from typing import Any, Protocol
 
-from noisescale import isolated
 from noisescale._version import __version__
 from noisescale.checks import check_whole
 from noisescale.errors import InputError
-from noisescale.isolated import ONE_THREAD, WorkerDiedError
+from noisescale.jobs import isolation
+from noisescale.jobs.isolation import ONE_THREAD, WorkerDiedError
 
 _PATIENCE = 120  # seconds until a worker must have shown a sign of life
 
@@ -88,7 +88,7 @@ class LocalEngine:
 
         # loky takes loaded data for a leak and restarts the worker, compiled programs and all.
         env = ONE_THREAD | {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
-        pool: Executor = LokyPool(self._workers, initializer=isolated.start_worker, env=env)
+        pool: Executor = LokyPool(self._workers, initializer=isolation.start_worker, env=env)
         _greet(pool, patient=False)
         return pool
 
@@ -145,7 +145,7 @@ class ExecutorEngine:
 
     def stop(self) -> None:
         """End what was started for the pool, not the pool itself."""
-        isolated.stop_children(self._owner)
+        isolation.stop_children(self._owner)
         if self._substitute is not None:
             self._substitute.stop()
 
@@ -206,7 +206,7 @@ def _connect(address: str) -> Any:
 
 
 def _submit(pool: Executor, work: str, *args: Any, owner: str = "") -> Future[list[dict[str, Any]]]:
-    return pool.submit(isolated.call, work, *args, home=os.getpid(), owner=owner)
+    return pool.submit(isolation.call, work, *args, home=os.getpid(), owner=owner)
 
 
 def _greet(pool: Executor, *, patient: bool) -> None:
@@ -216,7 +216,7 @@ def _greet(pool: Executor, *, patient: bool) -> None:
     is no reason to give up.
     """
     try:
-        version = pool.submit(isolated.ping).result(timeout=_PATIENCE)
+        version = pool.submit(isolation.ping).result(timeout=_PATIENCE)
     except ModuleNotFoundError as error:
         raise InputError(
             f"the workers cannot import noisescale ({error}): install it where they run."

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from noisescale.errors import InputError
+from noisescale.jobs.disk import _kind
+from noisescale.jobs.store import APPLICATION_ID, copy_readable, salvage
 from noisescale.sweep import RunStore
-from noisescale.sweep.disk import _kind
-from noisescale.sweep.store import APPLICATION_ID, copy_readable, salvage
 
 
 def record(number, status="done", **changes):
@@ -110,7 +110,7 @@ def test_a_peek_leaves_this_process_its_locks(tmp_path, start_python):
 def test_a_folder_that_cannot_be_written_can_be_read(tmp_path, monkeypatch):
     with RunStore(tmp_path, write=True) as store:
         store.add([record(1)])
-    from noisescale.sweep import store as module
+    from noisescale.jobs import store as module
 
     plain = module._connect
 
@@ -237,7 +237,7 @@ def test_network_file_systems_are_known_from_the_mounts():
 def test_network_file_systems_are_refused(tmp_path, monkeypatch):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"1 0 0:1 / {tmp_path} rw - nfs server:/x rw\n")
-    monkeypatch.setattr("noisescale.sweep.disk._MOUNTS", mounts)
+    monkeypatch.setattr("noisescale.jobs.disk._MOUNTS", mounts)
     with pytest.raises(InputError, match=r"network file system \(nfs\).*local disk"):
         RunStore(tmp_path, write=True)
     assert not (tmp_path / "runs.sqlite").exists()

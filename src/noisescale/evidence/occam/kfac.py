@@ -9,10 +9,10 @@ import numpy as np
 import scipy.linalg
 
 from noisescale.errors import InputError
-from noisescale.evidence.curvature import Model
-from noisescale.evidence.jax_rows import DenseRows, JaxSource, layer_precisions
-from noisescale.evidence.kernel import Array, GenericRows, Rows, Source, output_rows
-from noisescale.evidence.logdet import Occam
+from noisescale.evidence.curvature.model import Model
+from noisescale.evidence.curvature.rows import DenseRows, JaxSource, layer_precisions
+from noisescale.evidence.occam.dense import Occam
+from noisescale.evidence.occam.dual import Array, GenericRows, Rows, Source, output_rows
 
 
 def diagonal_occam(model: Model, L: Array, gradient: Array) -> Occam:
@@ -62,8 +62,10 @@ def kfac_occam(model: Model, L: Array, gradient: Array) -> Occam:
         gamma, V = scipy.linalg.eigh(D.T @ D)
         alpha, gamma = np.maximum(alpha, 0), np.maximum(gamma, 0)
         d, h = len(alpha), len(gamma)
-        of_bias, of_weights = (gradient[start : start + h],
-                               gradient[start + h : start + h + d * h].reshape(d, h))  # fmt: skip
+        of_bias, of_weights = (
+            gradient[start : start + h],
+            gradient[start + h : start + h + d * h].reshape(d, h),
+        )
         start += h + d * h
         both = np.outer(alpha, gamma)
         log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum() + np.log1p(both / of_w).sum())

@@ -54,11 +54,15 @@ def measure(context: Context) -> Outcome:
     participation = np.array([[point.participation for point in pair] for pair in points])
     p_effective = N_TRAIN - 1  # the most that N examples can span, fewer than the live weights
     change = np.array([abs(b.noise.trace / a.noise.trace - 1) for a, b in points])
-    change_error = np.array([
-        np.hypot(b.noise.trace_error / a.noise.trace,
-                 a.noise.trace_error * b.noise.trace / a.noise.trace**2)
-        for a, b in points
-    ])  # fmt: skip
+    change_error = np.array(
+        [
+            np.hypot(
+                b.noise.trace_error / a.noise.trace,
+                a.noise.trace_error * b.noise.trace / a.noise.trace**2,
+            )
+            for a, b in points
+        ]
+    )
     how = f"{context.seeds} seeds, {_N_BATCHES[context.scale]:,} batches each, N = {N_TRAIN:,}"
     return Outcome(
         statement=(
@@ -69,41 +73,64 @@ def measure(context: Context) -> Outcome:
         ),
         pictures=(_draw(ratios),),
         measurements=(
-            Measurement("largest deviation from the law, in standard errors",
-                        f"{max(off.values()):.2g} of {len(off)} sizes and points", how),
-            *(Measurement(f"directions that carry the noise, {when}",
-                          str(estimate(participation[:, k])), "participation ratio of F's spectrum")
-              for k, when in enumerate(("at initialisation", "in mid-training"))),
-            *(Measurement(f"critical batch size, {when}, seed 0", _critical(points[0][k].noise),
-                          "tr S/|G|^2, jackknife interval")
-              for k, when in enumerate(("at initialisation", "in mid-training"))),
+            Measurement(
+                "largest deviation from the law, in standard errors",
+                f"{max(off.values()):.2g} of {len(off)} sizes and points",
+                how,
+            ),
+            *(
+                Measurement(
+                    f"directions that carry the noise, {when}",
+                    str(estimate(participation[:, k])),
+                    "participation ratio of F's spectrum",
+                )
+                for k, when in enumerate(("at initialisation", "in mid-training"))
+            ),
+            *(
+                Measurement(
+                    f"critical batch size, {when}, seed 0",
+                    _critical(points[0][k].noise),
+                    "tr S/|G|^2, jackknife interval",
+                )
+                for k, when in enumerate(("at initialisation", "in mid-training"))
+            ),
         ),
         judgements=(
             conclude(
                 "C28",
                 [max(off.values()) < 3, silent < 1e-6],
                 decidable=context.decidable,
-                measured={"trace ratio at B = 30": short(law["at initialisation", _LAW, 30].mean),
-                          "ratio left at B = N": short(silent)},
-                uncertainty={"largest deviation in standard errors": short(max(off.values())),
-                             "sizes and points compared": len(off)},
+                measured={
+                    "trace ratio at B = 30": short(law["at initialisation", _LAW, 30].mean),
+                    "ratio left at B = N": short(silent),
+                },
+                uncertainty={
+                    "largest deviation in standard errors": short(max(off.values())),
+                    "sizes and points compared": len(off),
+                },
             ),
             conclude(
                 "C40",
-                [bool((participation < 0.1 * p_effective).all()),
-                 bool((change > 3 * change_error).all())],
+                [
+                    bool((participation < 0.1 * p_effective).all()),
+                    bool((change > 3 * change_error).all()),
+                ],
                 decidable=context.decidable,
-                measured={"participation ratio": short(participation.mean()),
-                          "relative change of tr F": short(change.mean())},
-                uncertainty={"p_effective": p_effective,
-                             "standard error of the change": short(change_error.mean())},
+                measured={
+                    "participation ratio": short(participation.mean()),
+                    "relative change of tr F": short(change.mean()),
+                },
+                uncertainty={
+                    "p_effective": p_effective,
+                    "standard error of the change": short(change_error.mean()),
+                },
             ),
         ),
         remarks=(
             "A shuffled batch that straddles two epochs is partly drawn with replacement, so its "
             "variance lies between the other two.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _critical(noise: GradientNoise) -> str:
@@ -119,9 +146,17 @@ def _points(context: Context, seed: int) -> tuple[_Point, _Point]:
     pair = (data.x_train, data.y_train)
     start = network.init(seed)
     midway = train(
-        network, start, pair, learning_rate=LEARNING_RATE, momentum=MOMENTUM, batch_size=30,
-        steps=_MIDWAY[context.scale], cost_convention="per_class", seed=seed, evaluate_at="final",
-    ).params  # fmt: skip
+        network,
+        start,
+        pair,
+        learning_rate=LEARNING_RATE,
+        momentum=MOMENTUM,
+        batch_size=30,
+        steps=_MIDWAY[context.scale],
+        cost_convention="per_class",
+        seed=seed,
+        evaluate_at="final",
+    ).params
     made = [
         _Point(gradient_noise(network, params, pair), _gram(params, *pair))
         for params in (start, midway)
@@ -149,8 +184,13 @@ def _ratios(
         rng = random_stream(seed, f"variance law {sampler} {batch_size}")
         stream = BatchStream(sampler, n_train=N_TRAIN, batch_size=batch_size, rng=rng)
         # A batch's squared error is the sum of the Gram matrix over its members.
-        counts = np.array([np.bincount(batch, minlength=N_TRAIN)
-                           for batch in stream.take(_N_BATCHES[context.scale])], float)  # fmt: skip
+        counts = np.array(
+            [
+                np.bincount(batch, minlength=N_TRAIN)
+                for batch in stream.take(_N_BATCHES[context.scale])
+            ],
+            float,
+        )
         squared = np.einsum("bi,bi->b", counts @ gram, counts) / batch_size**2
         trace = np.trace(gram) / (N_TRAIN - 1)
         at = min(batch_size, N_TRAIN - 1)  # at B = N the law says 0: in units of its neighbour
@@ -165,9 +205,14 @@ def _draw(ratios: dict[tuple[str, str, int], Estimate]) -> Picture:
         for axes, when in zip(panels, ("at initialisation", "in mid-training"), strict=True):
             for colour, sampler in enumerate(SAMPLERS):
                 points = [ratios[when, sampler, B] for B in _BATCH_SIZES[:-1]]
-                axes.errorbar(_BATCH_SIZES[:-1], [p.mean for p in points],
-                              yerr=[3 * p.error for p in points], color=COLOURS[colour],
-                              marker=".", label=sampler.replace("_", " "))  # fmt: skip
+                axes.errorbar(
+                    _BATCH_SIZES[:-1],
+                    [p.mean for p in points],
+                    yerr=[3 * p.error for p in points],
+                    color=COLOURS[colour],
+                    marker=".",
+                    label=sampler.replace("_", " "),
+                )
             axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
             axes.set(xscale="log", yscale="log", xlabel="batch size B", title=when)
             plain_log(axes.xaxis)

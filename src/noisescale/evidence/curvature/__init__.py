@@ -1,0 +1,1 @@
+"""Hessian and Gauss-Newton matrix of the summed negative log-likelihood."""

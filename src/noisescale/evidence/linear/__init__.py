@@ -1,0 +1,1 @@
+"""Logistic and softmax regression: MAP, path over the prior precision, maximum of the evidence."""

@@ -1,0 +1,1 @@
+"""The Occam factor, sum ln(1 + h/lambda), by method."""
