@@ -1,7 +1,7 @@
 """A number with its uncertainty: the one type for peaks, rules, noise, evidence and tuning.
 
-``std`` is the standard error of ``value``; ``low`` and ``high`` bound its 95 % interval. What is not
-known is NaN. An estimate over seeds knows their number, and with it its interval by Student's t.
+``std`` is the standard error of ``value``; ``low`` and ``high`` bound its 95 % interval. What is
+not known is NaN. An estimate over seeds knows their number, and by it its interval (Student's t).
 """
 
 import math
