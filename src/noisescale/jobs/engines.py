@@ -8,7 +8,7 @@ import os
 import uuid
 import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from noisescale._version import __version__
 from noisescale.checks import check_whole
@@ -23,6 +23,7 @@ class EngineError(RuntimeError):
     """The workers cannot be used at all; what had finished is in the store."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """What a sweep needs of the machinery that executes it."""
 
@@ -45,7 +46,7 @@ class Engine(Protocol):
 
 def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
     """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address."""
-    if isinstance(executor, (LocalEngine, ExecutorEngine, DaskEngine)):
+    if isinstance(executor, Engine):
         return executor
     if workers is not None:
         workers = check_whole("workers", workers, at_least=1)

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pandas as pd
 
@@ -63,6 +63,22 @@ def store_path(path: Path | str) -> Path:
     """The store's file: ``path`` itself, or ``runs.sqlite`` in the folder ``path``."""
     path = Path(path)
     return path / FILE_NAME if path.is_dir() else path
+
+
+class RunSource(Protocol):
+    """Where finished runs are read: a store, or tables that ship with a package."""
+
+    def statuses(self, keys: Iterable[str] | None = None) -> dict[str, str]:
+        """The status of the runs by key."""
+        ...
+
+    def frame(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
+        """A row a run, ordered by key."""
+        ...
+
+    def curves(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
+        """A row an evaluation, ordered by key and step."""
+        ...
 
 
 class RunStore:
