@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from noisescale.data import facts
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.rule_drawing import draw_rule
@@ -19,7 +20,6 @@ from noisescale.paper.scaling import (
     setting,
 )
 from noisescale.paper.section import Context, Measurement, Outcome, Section
-from noisescale.sweep.plan import data_facts
 from noisescale.sweep.rules import RulePoint, ScalingRule, fit_scaling_rule
 
 _SIZES = {
@@ -36,7 +36,7 @@ _FAR = 4  # rungs: four times the best batch size, where the gap is measured
 def measure(context: Context) -> Outcome:
     """Find the best batch size for each training set; judge C20 and C21."""
     effort = effort_of(context)
-    sizes = [n for n in _SIZES[context.scale] if n <= data_facts(context.data.name).n_train]
+    sizes = [n for n in _SIZES[context.scale] if n <= facts(context.data.name).n_train]
     far = _FAR if context.scale == "full" else 0
     runs = run_until_interior(
         context,

@@ -52,7 +52,6 @@ from noisescale.paper.section import (
     Section,
 )
 from noisescale.sweep import RunStore
-from noisescale.sweep.plan import MNIST_FACTS, without_images
 
 SECTIONS: dict[str, Section] = {
     module.SECTION.id: module.SECTION
@@ -140,9 +139,8 @@ def redraw(folder: Path, progress: Progress | None = None) -> PaperReport:
     progress = progress or Progress()
     progress.line("reading what was measured")
     data: Any = NoImages(**head["data"])
-    facts = {"mnist": MNIST_FACTS} if data.name == "mnist" else {}
     outcomes = []
-    with RunStore(folder) as store, without_images(facts):
+    with RunStore(folder) as store:
         context = Context(
             data, head["scale"], head["seeds"], store, _refuse, progress, folder=folder, frozen=True
         )

@@ -7,11 +7,13 @@ from typing import Any
 import pandas as pd
 
 from noisescale.checks import check_whole
+from noisescale.data import load_kept
 from noisescale.jobs.engines import open_engine
 from noisescale.jobs.execution import execute
 from noisescale.jobs.progress import Progress, show_progress
 from noisescale.jobs.store import RunStore
-from noisescale.sweep.plan import RunConfig, check_plan
+from noisescale.sweep.config import RunConfig
+from noisescale.sweep.plan import check_plan
 
 _TRAINING = "noisescale.sweep.work:run_batch"
 
@@ -63,6 +65,8 @@ def _fill(
         final = {"done", "diverged"} if retry_failed else {"done", "diverged", "failed"}
         stored = opened.statuses()
         missing = [run for key, run in runs.items() if stored.get(key) not in final]
+        for name in sorted({run.data for run in missing}):
+            load_kept(name)  # what cannot be had is said once, here, not by every run
         if missing:
             engine = open_engine(executor, workers=workers)
             try:
