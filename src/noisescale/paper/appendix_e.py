@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from noisescale.data import Dataset, DataUnavailableError, load_fashion_mnist
+from noisescale.jobs.engines import LazyEngine
 from noisescale.noise import Recipe
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Estimate, estimate, short
@@ -99,7 +100,7 @@ def _tune(context: Context, data: Dataset, size: _Size) -> _Tuned:
         seeds=size.seeds,
         max_seeds=size.max_seeds,
         store=context.store,
-        executor=context.engine,
+        executor=LazyEngine(context.engine),
         progress=context.progress,
     )
     tested = train_function(network, network.init, training, (data.x_test, data.y_test))
@@ -111,7 +112,7 @@ def _tune(context: Context, data: Dataset, size: _Size) -> _Tuned:
         n_seeds=size.n_fresh,
         first_seed=_FRESH,
         store=context.store,
-        engine=context.engine,
+        engine=LazyEngine(context.engine),
         progress=context.progress,
     )
     scores = np.where(np.isnan(scores), 1 / data.n_classes, scores)  # diverged: chance

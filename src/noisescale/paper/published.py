@@ -5,24 +5,19 @@ which compute for minutes, are shown as they were recorded.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from noisescale.data import facts
 from noisescale.jobs.engines import Engine
 from noisescale.jobs.progress import Progress
 from noisescale.paper.outcomes import from_json
 from noisescale.paper.section import Context, MissingError, NoImages, Outcome, Section
+from noisescale.sweep.tables import TableSource
 
 _SEEDS = {"3": 3, "4": 3, "5": 3, "6": 5, "7": 3, "8": 3, "10": 3}  # of the shipped runs
-_LISTS = ("hidden_widths",)
-_TEXTS = ["key", "status", "cost_convention", *_LISTS]
-_WHOLE = ["batch_size", "n_train", "steps", "seed", "n_classes", "step"]
 
 
 @dataclass(frozen=True)
@@ -71,37 +66,6 @@ def _command(section: Section, seeds: int) -> str:
     return f"noisescale paper --only {section.id} --scale full --seeds {seeds}"
 
 
-def _read(path: Path) -> pd.DataFrame:
-    """A table with its numbers to the last digit, which pandas' own parser need not keep."""
-    frame = pd.read_csv(path, dtype=str)
-    for column in frame.columns.difference(_TEXTS):
-        frame[column] = frame[column].astype(float)
-    whole = frame.columns.intersection(_WHOLE)
-    return frame.astype(dict.fromkeys(whole, int))
-
-
-class _Tables:
-    """Shipped runs, read like a store."""
-
-    def __init__(self, place: Path) -> None:
-        parts = [_read(path) for path in sorted(place.glob("figure*.csv"))]
-        frame = pd.concat(parts, ignore_index=True).drop_duplicates("key").set_index("key")
-        for column in _LISTS:
-            frame[column] = frame[column].map(json.loads)
-        self._frame = frame
-        self._curves = _read(place / "curves.csv")
-
-    def statuses(self, keys: Iterable[str]) -> dict[str, str]:
-        known = self._frame.index.intersection(list(keys))
-        return {str(key): str(status) for key, status in self._frame.loc[known, "status"].items()}
-
-    def frame(self, keys: Iterable[str]) -> pd.DataFrame:
-        return self._frame.loc[sorted(set(keys))].reset_index()
-
-    def curves(self, keys: Iterable[str]) -> pd.DataFrame:
-        return self._curves[self._curves["key"].isin(set(keys))]
-
-
 @dataclass(frozen=True)
 class _Measured(Context):
     """Measures nothing: runs from the tables, other numbers from what was kept."""
@@ -124,8 +88,8 @@ def _kept() -> dict[str, Any]:
 
 
 @cache
-def _tables(place: Path) -> _Tables:
-    return _Tables(place)
+def _tables(place: Path) -> TableSource:
+    return TableSource(place)
 
 
 def _context(place: Path, seeds: int) -> Context:

@@ -7,7 +7,7 @@ canonical JSON (sorted keys, floats by ``repr``), with the content of its data i
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any
@@ -18,6 +18,8 @@ from noisescale.errors import InputError
 from noisescale.imports import import_function
 from noisescale.jobs.record import RESULT_FORMAT
 
+# What is measured after the last step; with it steps_done, diverged_at and n_classes are kept.
+METRICS = ("train_accuracy", "train_cross_entropy", "test_accuracy", "test_cross_entropy")
 # What every run has in common today. In the key, so that another choice makes other runs.
 _FIXED = {
     "subset": "random by seed",
@@ -167,6 +169,13 @@ class RunConfig:
         products = 2.0 * (self.batch_size + 7) * self.steps
         products += 1.5 * n_evaluations * (self.n_train + self.n_test)
         return n_params * products + 4e5 * self.steps + 1e9
+
+    def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
+        """The test accuracy, and how a sweep's progress tells it."""
+        accuracy = final.get("test_accuracy")
+        if accuracy is None:
+            return None
+        return accuracy, f"test accuracy {accuracy:.4f} at B = {self.batch_size}"
 
 
 FIELDS = tuple(f.name for f in fields(RunConfig))
