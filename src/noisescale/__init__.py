@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         posterior_predict,
         spectrum,
     )
+    from noisescale.jobs.progress import Progress
     from noisescale.noise import AdamRecipe, Recipe, noise_scale
     from noisescale.noise.gradients import GradientNoise, gradient_noise
     from noisescale.noise.monitor import NoiseScaleMonitor
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from noisescale.training import (
         DenseNetwork,
         Evaluation,
-        Progress,
         TrainResult,
+        Waypoint,
         logistic_regression,
         paper_network,
         softmax_regression,
@@ -89,6 +90,7 @@ _HOME = {
     "TuneResult": "tune",
     # Many runs, nothing lost.
     "run_sweep": "sweep",
+    "Progress": "jobs.progress",
     "make_plan": "sweep",
     "load_plan": "sweep",
     "RunConfig": "sweep",
@@ -101,7 +103,7 @@ _HOME = {
     "train": "training",
     "TrainResult": "training",
     "Evaluation": "training",
-    "Progress": "training",
+    "Waypoint": "training",
     "DenseNetwork": "training",
     "paper_network": "training",
     "softmax_regression": "training",
@@ -132,6 +134,7 @@ __all__ = [
     "Spectrum",
     "TrainResult",
     "TuneResult",
+    "Waypoint",
     "__version__",
     "compare",
     "evidence_curve",

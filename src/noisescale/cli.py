@@ -127,8 +127,10 @@ def sweep(
     debug: Debug = False,
 ) -> None:
     """Run the runs of a plan that its store lacks."""
+    from noisescale.cli_runs import runs_table as table
+    from noisescale.jobs.store import make_folder
     from noisescale.sweep import load_plan, run_sweep
-    from noisescale.sweep.listing import first_failure, make_folder, table
+    from noisescale.sweep.listing import first_failure
 
     sys.path.insert(0, str(Path.cwd()))  # for data and models given as module:function
     runs = load_plan(plan)
@@ -181,8 +183,9 @@ def runs(
 ) -> None:
     """List, filter and export the runs of a store; it may be in use."""
     from noisescale.checks import check_whole
+    from noisescale.cli_runs import runs_table as table
     from noisescale.jobs.store import RunStore, copy_readable
-    from noisescale.sweep.listing import choose, export_frame, table, to_json
+    from noisescale.sweep.listing import choose, export_frame, to_json
 
     check_whole("limit", limit, at_least=1)
     if curves and export is None:

@@ -54,7 +54,7 @@ def tune(
     debug: Debug = False,
 ) -> None:
     """The largest batch that costs no accuracy, with its learning rate and momentum."""
-    from noisescale.data import import_function
+    from noisescale.imports import import_function
     from noisescale.tune import tune_large_batch
 
     sys.path.insert(0, str(Path.cwd()))

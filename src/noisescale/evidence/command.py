@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from noisescale.data import import_function
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
 from noisescale.evidence.laplace import check_accuracy, evidence_of, jax_problem, plan_method
 from noisescale.evidence.preflight import Preflight
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.result import Evidence
+from noisescale.imports import import_function
 
 _BARS = " ▁▂▃▄▅▆▇█"
 

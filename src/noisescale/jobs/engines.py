@@ -1,13 +1,15 @@
 """Where runs are executed: local processes, any ``concurrent.futures.Executor``, or Dask.
 
 An engine submits tasks, tells how many may be in flight, and can be started again when it broke.
-What to do about failures is decided in ``execute.py``, the same for all engines.
+What to do about failures is decided in ``execution.py``, the same for all engines.
 """
 
 import os
 import uuid
 import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from noisescale._version import __version__
@@ -25,7 +27,7 @@ class EngineError(RuntimeError):
 
 @runtime_checkable
 class Engine(Protocol):
-    """What a sweep needs of the machinery that executes it."""
+    """What a sweep needs of the machinery that executes it; any object with these four will do."""
 
     def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have ``work``, a ``module:function``, called; the future gives its records."""
@@ -45,7 +47,10 @@ class Engine(Protocol):
 
 
 def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
-    """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address."""
+    """The engine for ``executor``.
+
+    That is None, an :class:`Engine`, an Executor, a Dask client or its scheduler's address.
+    """
     if isinstance(executor, Engine):
         return executor
     if workers is not None:
@@ -57,9 +62,22 @@ def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
     if isinstance(executor, str) or hasattr(executor, "get_executor"):
         return DaskEngine(executor)
     raise InputError(
-        "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client or the "
-        f"address of a Dask scheduler, got {type(executor).__name__}."
+        "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client, the "
+        f"address of a Dask scheduler or an engine, got {type(executor).__name__}."
     )
+
+
+@contextmanager
+def engine_for(executor: Any, *, workers: int | None = None) -> Iterator[Engine]:
+    """An engine that the first task starts and the end stops; a caller's own is left running."""
+    if isinstance(executor, Engine):
+        yield executor
+        return
+    engine = LazyEngine(lambda: open_engine(executor, workers=workers))
+    try:
+        yield engine
+    finally:
+        engine.stop()
 
 
 def cores() -> int:
@@ -77,6 +95,37 @@ def is_death(error: BaseException) -> bool:
     return type(error).__name__ in ("KilledWorker", "FutureCancelledError", "LostWorkerError")
 
 
+class LazyEngine:
+    """An engine that ``open`` makes for the first task: none at all, if every run is stored."""
+
+    def __init__(self, open: Callable[[], Engine]) -> None:
+        self._open = open
+        self._started: Engine | None = None
+
+    def _engine(self) -> Engine:
+        if self._started is None:
+            self._started = self._open()
+        return self._started
+
+    def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
+        """Have the runs executed, by an engine that is started now if there is none."""
+        return self._engine().submit(work, *args)
+
+    def capacity(self) -> int:
+        """As the engine says, which is started to be asked."""
+        return self._engine().capacity()
+
+    def restart(self) -> None:
+        """Start it again after a broken pool."""
+        self._engine().restart()
+
+    def stop(self) -> None:
+        """Stop what was started, if anything was."""
+        if self._started is not None:
+            self._started.stop()
+            self._started = None
+
+
 class LocalEngine:
     """Worker processes on this machine, one thread each."""
 
@@ -89,7 +138,12 @@ class LocalEngine:
 
         # loky takes loaded data for a leak and restarts the worker, compiled programs and all.
         env = ONE_THREAD | {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
-        pool: Executor = LokyPool(self._workers, initializer=isolation.start_worker, env=env)
+        pool: Executor = LokyPool(
+            self._workers,
+            initializer=isolation.start_worker,
+            initargs=(os.getpid(),),
+            env=env,
+        )
         _greet(pool, patient=False)
         return pool
 

@@ -33,6 +33,9 @@ ONE_THREAD = {
 }
 
 
+PARENT_CHECK = 0.5  # seconds between a worker's looks at whether its parent is still there
+
+
 class WorkerDiedError(RuntimeError):
     """A worker process ended before it could answer."""
 
@@ -74,11 +77,16 @@ def ping() -> str:
     return __version__
 
 
-def start_worker() -> None:
-    """Set up a worker process: one thread, deaf to Ctrl-C, gone when its parent is gone."""
+def start_worker(parent: int) -> None:
+    """Set up a worker process: one thread, deaf to Ctrl-C, gone when its parent is gone.
+
+    ``parent`` is the process id that the parent itself gives: one that was killed while its workers
+    were starting can no longer be asked for, and whoever adopts them lives on. So a worker outlives
+    its parent by its own start, if that was still under way, and :data:`PARENT_CHECK` seconds.
+    """
     _prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
 
 
 def stop_children(owner: str) -> None:
@@ -104,7 +112,7 @@ def _resolve(target: str) -> Any:
 
 def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(0.5)
+        time.sleep(PARENT_CHECK)
     os._exit(1)
 
 
@@ -115,7 +123,7 @@ class _Child:
         self.owner = owner
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
@@ -171,7 +179,7 @@ def _child(owner: str) -> _Child:
 
 def _serve() -> None:
     """Answer calls on stdin until it closes; what they print goes to stderr."""
-    start_worker()
+    start_worker(int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

@@ -8,9 +8,9 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from noisescale.checks import check_batch_size, check_number, check_whole
+from noisescale.checks import check_batch_size, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.scale import SMALL_BATCH, check_learning_rate
+from noisescale.noise.scale import SMALL_BATCH
 
 
 @dataclass(frozen=True, kw_only=True)

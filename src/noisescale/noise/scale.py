@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from noisescale.checks import (
     check_batch_size,
     check_choice,
+    check_learning_rate,
     check_momentum,
     check_number,
     check_whole,
@@ -39,13 +40,6 @@ SEEN_TO_HOLD = 3.0
 # network, 20,000 to 60,000 images). The paper has 1.
 SEEN_POWER = (0.57, 0.36, 0.78)
 SMALL_BATCH = 0.1  # B/N up to which the linear rule is the exact one, but for a tenth
-
-
-def check_learning_rate(value: float) -> float:
-    """Epsilon: positive, and of a size that arithmetic can handle."""
-    return check_number(
-        "learning_rate", value, "above 0 (from 1e-38 to 1e38)", lambda v: 1e-38 <= v <= 1e38
-    )
 
 
 def noise_scale(

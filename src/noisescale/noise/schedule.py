@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.scale import RULES, SMALL_BATCH, Recipe, check_learning_rate, noise_scale
+from noisescale.noise.scale import RULES, SMALL_BATCH, Recipe, noise_scale
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def _definitions(function: Callable[..., Any]) -> dict[str, str]:
         name = f"{thing.__module__}.{thing.__qualname__}"
         if name in reached:
             continue
-        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+        tree = _parse(inspect.getsource(thing))
         reached[name] = ast.unparse(_Normal().visit(tree))
         scope = vars(sys.modules[thing.__module__])
         for chain in _names(tree):
@@ -49,6 +49,14 @@ def _definitions(function: Callable[..., Any]) -> dict[str, str]:
                 elif (text := _as_text(part)) is not None:
                     reached[f"{name} {'.'.join(chain)} {text}"] = text
     return reached
+
+
+def _parse(source: str) -> ast.AST:
+    """The syntax of a definition; a lambda's source is the line it stands in, whatever that is."""
+    try:
+        return ast.parse(textwrap.dedent(source))
+    except SyntaxError:
+        return ast.Module([ast.Expr(ast.Constant(source.strip()))], [])
 
 
 class _Normal(ast.NodeTransformer):

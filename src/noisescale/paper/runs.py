@@ -24,7 +24,10 @@ class Runs:
     @classmethod
     def of(cls, source: RunSource, keys: Sequence[str]) -> Self:
         """The runs with these keys, from wherever runs are kept."""
-        return cls(source.frame(keys), source.curves(keys))
+        frame = source.frame(keys)
+        if len(frame) != len(set(keys)):
+            raise KeyError(f"{len(set(keys)) - len(frame)} of {len(set(keys))} runs are not there")
+        return cls(frame, source.curves(keys))
 
     @property
     def keys(self) -> list[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
@@ -51,6 +52,11 @@ class Trial:
     def cost(self) -> float:
         """Examples seen, and some for every update."""
         return self.steps * (self.batch_size + 10.0)
+
+    def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
+        """The score, and how a tuning's progress tells it."""
+        score = final.get("score")
+        return None if score is None else (score, f"score {score:.4f} at B = {self.batch_size}")
 
 
 def run_trials(
