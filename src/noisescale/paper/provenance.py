@@ -19,7 +19,21 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = "noisescale"
-_MACHINERY = tuple(f"{_PACKAGE}.{name}" for name in ("jobs", "checks", "errors", "paper.section"))
+# What executes, checks and fetches: none of it decides what comes out. What data are is said by
+# their fingerprint, not by how they were loaded.
+_MACHINERY = tuple(
+    f"{_PACKAGE}.{name}"
+    for name in (
+        "jobs",
+        "checks",
+        "errors",
+        "imports",
+        "data.cache",
+        "data.sources",
+        "data.idx",
+        "paper.section",
+    )
+)
 
 
 @functools.cache
@@ -39,6 +53,8 @@ def _definitions(function: Callable[..., Any]) -> dict[str, str]:
         if name in reached:
             continue
         tree = _parse(inspect.getsource(thing))
+        if _is_data(thing):
+            tree = _OnlyFields().visit(tree)
         reached[name] = ast.unparse(_Normal().visit(tree))
         scope = vars(sys.modules[thing.__module__])
         for chain in _names(tree):
@@ -83,6 +99,17 @@ class _Normal(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+class _OnlyFields(ast.NodeTransformer):
+    """A section's data without what is derived from them later, by judging and drawing."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return ast.Pass()
+
+
+def _is_data(thing: Any) -> bool:
+    return inspect.isclass(thing) and any(base.__name__ == "Measured" for base in thing.__mro__)
+
+
 def _names(tree: ast.AST) -> Iterator[tuple[str, ...]]:
     """Every name that is read, with the attributes asked of it: ``("np", "linalg", "svd")``."""
     for node in ast.walk(tree):
@@ -95,13 +122,17 @@ def _names(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def _resolve(scope: Mapping[str, Any], chain: tuple[str, ...]) -> Any:
-    """What a chain of names stands for in a module, as far as it leads through modules."""
+    """What a chain of names stands for in a module, as far as it leads through our modules."""
     value = scope.get(chain[0])
     for name in chain[1:]:
         if not isinstance(value, ModuleType):
             break
-        value = getattr(value, name, None)
+        value = getattr(value, name, None) if _is_ours(value.__name__) else None
     return value
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] == _PACKAGE
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -132,7 +163,7 @@ def _ours(value: Any) -> bool:
         callable(value)
         and hasattr(value, "__qualname__")
         and isinstance(home, str)
-        and home.split(".")[0] == _PACKAGE
+        and _is_ours(home)
         and not home.startswith(_MACHINERY)
         and (inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)))
     )

@@ -122,9 +122,15 @@ def _path(folder: Path, section: Section, head: dict[str, Any]) -> Path:
 
 
 def _describe(context: Context) -> dict[str, Any]:
-    """What the report says of its data."""
-    names = ("name", "source", "complete", "fingerprint")
-    return {name: getattr(context.data, name) for name in names}
+    """What the report says of its data; not where on this machine they lie."""
+    data = context.data
+    source = "the cache" if data.source.startswith("cache ") else data.source
+    return {
+        "name": data.name,
+        "source": source,
+        "complete": data.complete,
+        "fingerprint": data.fingerprint,
+    }
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
