@@ -24,6 +24,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/layers.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
