@@ -85,6 +85,7 @@ def test_agrees_with_the_naive_twin(toy, sampler, apply_fn, momentum, prior_prec
         np.testing.assert_allclose(row[1:], expected, rtol=1e-5)
 
 
+@pytest.mark.frameworks
 def test_agrees_with_pytorch(toy):
     torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
     x, y, *_ = toy
