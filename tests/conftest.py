@@ -58,6 +58,12 @@ def unruly(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def gate(unruly):
+    """The gate of oracles/unruly.py: ``gate.touch()`` opens it."""
+    return unruly / "gate"
+
+
+@pytest.fixture
 def start_python(tmp_path):
     """Run code in a process group of its own, as a terminal would."""
     started = []

@@ -115,7 +115,7 @@ def test_a_peek_leaves_this_process_its_locks(tmp_path, start_python):
             "with RunStore(sys.argv[1], write=True) as store: print(len(store.statuses()))",
             tmp_path,
         )
-        assert visitor.communicate(timeout=60)[0] == "1\n"
+        assert visitor.communicate(timeout=300)[0] == "1\n"
         assert (tmp_path / "runs.sqlite-wal").exists()
         writer.add([record(2)])
     with RunStore(tmp_path) as store:

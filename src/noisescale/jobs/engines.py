@@ -16,9 +16,7 @@ from noisescale._version import __version__
 from noisescale.checks import check_whole
 from noisescale.errors import InputError
 from noisescale.jobs import isolation
-from noisescale.jobs.isolation import ONE_THREAD, WorkerDiedError
-
-_PATIENCE = 120  # seconds until a worker must have shown a sign of life
+from noisescale.jobs.isolation import ONE_THREAD, START, WorkerDiedError
 
 
 class EngineError(RuntimeError):
@@ -241,10 +239,10 @@ class DaskEngine:
 
     def _wait_for_workers(self) -> None:
         try:
-            self._client.wait_for_workers(1, timeout=_PATIENCE)
+            self._client.wait_for_workers(1, timeout=START)
         except TimeoutError:
             raise InputError(
-                f"the Dask cluster has no workers after {_PATIENCE} s: start some, `dask worker`."
+                f"the Dask cluster has no workers after {START:g} s: start some, `dask worker`."
             ) from None
 
 
@@ -271,7 +269,7 @@ def _greet(pool: Executor, *, patient: bool) -> None:
     is no reason to give up.
     """
     try:
-        version = pool.submit(isolation.ping).result(timeout=_PATIENCE)
+        version = pool.submit(isolation.ping).result(timeout=START)
     except ModuleNotFoundError as error:
         raise InputError(
             f"the workers cannot import noisescale ({error}): install it where they run."
@@ -279,7 +277,7 @@ def _greet(pool: Executor, *, patient: bool) -> None:
     except TimeoutError as error:
         if patient:
             return
-        raise EngineError(f"the workers do not start within {_PATIENCE} s.") from error
+        raise EngineError(f"the workers do not start within {START:g} s.") from error
     except Exception as error:
         raise EngineError(f"the workers do not start: {type(error).__name__}: {error}") from error
     if version != __version__:

@@ -73,7 +73,12 @@ def _run(packed: bytes, timeout: float | None, trial: dict[str, Any]) -> dict[st
     else:
         try:
             score = isolation.call_within(
-                timeout, f"{__name__}:score_of", packed, call, owner="trials"
+                timeout,
+                f"{__name__}:score_of",
+                packed,
+                call,
+                owner="trials",
+                ready=(f"{__name__}:load_function", packed),
             )
         except TimeoutError:
             return {"status": "failed", "error": f"{LATE} after {timeout:g} s"}
@@ -90,6 +95,11 @@ def score_of(packed: bytes, call: dict[str, Any]) -> float:
     """Call the function; what it prints goes to stderr, because stdout may carry JSON."""
     with redirect_stdout(sys.stderr):
         return as_score(_function(packed)(**call))
+
+
+def load_function(packed: bytes) -> None:
+    """Import what the function needs, so that its first call takes no longer than the others."""
+    _function(packed)
 
 
 @lru_cache(maxsize=1)  # the same object again, so that whatever it caches is found again
