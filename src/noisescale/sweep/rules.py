@@ -14,9 +14,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from noisescale.checks import check_choice, check_momentum, check_number, check_whole
+from noisescale.checks import (
+    check_choice,
+    check_learning_rate,
+    check_momentum,
+    check_number,
+    check_whole,
+)
 from noisescale.errors import InputError
-from noisescale.noise.scale import check_learning_rate
 from noisescale.sweep.peak import Peak, find_peak
 
 Array = NDArray[np.float64]

@@ -8,12 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from noisescale.checks import check_momentum, check_number, check_whole
+from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine, open_engine
 from noisescale.jobs.progress import Progress, show_progress
 from noisescale.jobs.store import RunStore
-from noisescale.noise.scale import check_learning_rate
 from noisescale.sweep.listing import make_folder
 from noisescale.tune.function import TrainFunction, check_function, identity, pack
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning

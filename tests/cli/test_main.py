@@ -32,6 +32,8 @@ def test_version():
         ("sweep",),
         ("runs",),
         ("recipe",),
+        ("report",),
+        ("tune",),
         ("evidence",),
         ("data",),
         ("data", "fetch"),
@@ -43,14 +45,17 @@ def test_help_reads_well(command):
     assert done.stderr == ""
     assert "Usage" in done.stdout
     assert "Example" in done.stdout or "Begin with" in done.stdout
+    words = set(done.stdout.replace(",", " ").split())
+    assert "-h" in words
+    assert "<bool>" not in words  # flags take no value
     if command:
-        assert {"--json", "--quiet", "--debug"} <= set(done.stdout.replace(",", " ").split())
+        assert {"--json", "--quiet", "--debug"} <= words
 
 
 def test_cheap_commands_do_not_import_jax():
     code = (
         "import sys, noisescale, noisescale.cli, noisescale.data, noisescale.sweep.listing; "
-        "from noisescale import Recipe, noise_scale; import noisescale.noise.show; "
+        "from noisescale import AdamRecipe, Recipe, noise_scale; "
         "print('jax' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -232,7 +237,10 @@ def test_evidence_as_json_and_explained(model_file):
         (("my_model:wrong",), "must return (apply_fn, params, (x, y)) or (torch.nn.Module"),
         (("my_model:absent",), "cannot be imported"),
         (("my_model:trained", "--prior-precision", "x"), "must be a number, auto or per_layer"),
-        (("my_model:trained", "--prior-precision", "0"), "above 0 for every parameter"),
+        (
+            ("my_model:trained", "--prior-precision", "0"),
+            "--prior-precision must be a finite number above 0",
+        ),
     ],
 )
 def test_evidence_refuses_with_one_line(model_file, arguments, message):
