@@ -97,7 +97,7 @@ class AdamRecipe:
         kappa = check_batch_size(batch_size, self.n_train) / self.batch_size
         # A beta that rounding alone puts below 0 is 0.
         beta1, beta2 = betas = tuple(
-            0.0 if -1e-12 < beta < 0 else beta
+            0.0 if -1e-11 < beta < 0 else beta
             for beta in (1 - kappa * (1 - old) for old in self.betas)
         )
         if min(betas) < 0:
