@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import noisescale as ns
-from noisescale.noise.scale import SEEN_POWER
+from noisescale.noise.recipe import SEEN_POWER
 from noisescale.paper import SECTIONS
 from noisescale.paper.claims import all_claims
 from noisescale.paper.shipped import shipped
@@ -46,9 +46,8 @@ def test_the_rule_for_the_training_set():
     rule = ns.fit_scaling_rule(runs, "n_train")
     assert rule.n_resolved == 5
     # What recipes say of it.
-    assert [round(v, 2) for v in (rule.slope.value, rule.slope.low, rule.slope.high)] == list(
-        SEEN_POWER
-    )
+    for part in ("value", "low", "high"):
+        assert round(getattr(rule.slope, part), 2) == getattr(SEEN_POWER, part)
 
 
 def test_the_verdicts_in_the_documentation_are_those_of_the_results():

@@ -91,9 +91,10 @@ def output_shape(
     try:
         outputs = jax.eval_shape(apply_fn, params, x)
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
         raise InputError(
-            f"apply_fn does not accept these params with x of shape {x.shape}: {reason}"
+            f"apply_fn does not accept these params with x of shape {x.shape}: "
+            f"{reason.rstrip(': .')}."
         ) from error
     if not hasattr(outputs, "shape"):
         raise InputError(

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,9 @@ class Estimate:
         """With its interval by Student's t; needs a standard error and ``n`` of at least 2."""
         if self.n is None or self.n < 2:
             return self
-        reach = float(stats.t.ppf(0.5 + level / 2, self.n - 1)) * self.std
+        from scipy.special import stdtrit  # here, because most users of this type need no SciPy
+
+        reach = float(stdtrit(self.n - 1, 0.5 + level / 2)) * self.std
         return Estimate(self.value, self.std, self.value - reach, self.value + reach, self.n)
 
     def to_dict(self) -> dict[str, Any]:

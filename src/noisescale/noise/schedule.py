@@ -1,12 +1,17 @@
-"""Growing the batch instead of shrinking the learning rate (Smith et al. 2017)."""
+"""Growing the batch instead of shrinking the learning rate (Smith et al. 2017).
+
+A decaying learning rate epsilon_t leaves kept_t = epsilon_t L(B)/(1 - m), with L(B) = N/B or
+N/B - 1. Where the batch may grow it has that noise at the highest rate so far; beyond a cap the
+learning rate takes the rest, epsilon = kept_t (1 - m)/L(cap).
+"""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.scale import RULES, SMALL_BATCH, Recipe, noise_scale
+from noisescale.noise.scale import RULES, SMALL_BATCH, batch_size_keeping, loudness, noise_scale
 
 
 @dataclass(frozen=True)
@@ -32,39 +37,30 @@ class BatchSchedule:
 
 
 def batch_schedule(
-    recipe: Recipe,
     learning_rates: Iterable[tuple[float, float]],
     *,
+    batch_size: int,
+    n_train: int,
+    momentum: float,
     max_batch_size: int | None,
     rule: str,
 ) -> BatchSchedule:
-    """See :meth:`Recipe.as_batch_schedule`."""
+    """See :meth:`noisescale.Recipe.as_batch_schedule`."""
     check_choice("rule", rule, RULES)
     pairs = _check_pairs(learning_rates)
-    B, N = recipe.batch_size, recipe.n_train
-    cap = max(B, int(SMALL_BATCH * N))
-    limit = f"a tenth of the training set, {cap}" if cap > B else f"the recipe's own, {B}"
-    if max_batch_size is not None:
-        memory = check_whole("max_batch_size", max_batch_size, at_least=1)
-        if memory < B:
-            raise InputError(
-                f"max_batch_size must be at least the recipe's own batch size {B}, got {memory}."
-            )
-        if memory < cap:
-            cap, limit = memory, f"max_batch_size, {memory}"
+    B, N, m = batch_size, n_train, momentum
+    cap, limit = _cap(B, N, max_batch_size)
     stages, highest, capped = [], 0.0, None
     for epoch, learning_rate in pairs:
         # Warm-up stays with the learning rate: the batch grows only from the highest rate on.
         highest = max(highest, learning_rate)
-        plain = replace(recipe, learning_rate=learning_rate, notes=())
-        hottest = replace(plain, learning_rate=highest)
-        wanted = hottest.batch_size_keeping(plain.kept(rule), rule)
+        kept = learning_rate / (1 - m) * loudness(B, N, rule)
+        wanted = batch_size_keeping(kept, highest / (1 - m), N, rule)
         size = max(B, min(round(wanted), cap))
         if capped is None and wanted > cap + 0.5:
             capped = epoch
-        moved = plain if size == B else plain.scaled_to(batch_size=size, rule=rule)
-        scale = noise_scale(moved.learning_rate, size, N, recipe.momentum)
-        stages.append(Stage(epoch, moved.learning_rate, size, scale))
+        rate = learning_rate if size == B else kept * (1 - m) / loudness(size, N, rule)
+        stages.append(Stage(epoch, rate, size, noise_scale(rate, size, N, m)))
     notes = []
     if capped is not None:
         notes.append(
@@ -73,6 +69,20 @@ def batch_schedule(
     if B > SMALL_BATCH * N:
         notes.append(f"the batch of {B} is more than a tenth of the training set from the start")
     return BatchSchedule(tuple(stages), tuple(notes))
+
+
+def _cap(B: int, N: int, max_batch_size: int | None) -> tuple[int, str]:
+    """The largest batch, and in words what limits it."""
+    cap = max(B, int(SMALL_BATCH * N))
+    limit = f"a tenth of the training set, {cap}" if cap > B else f"the recipe's own, {B}"
+    if max_batch_size is None:
+        return cap, limit
+    memory = check_whole("max_batch_size", max_batch_size, at_least=1)
+    if memory < B:
+        raise InputError(
+            f"max_batch_size must be at least the recipe's own batch size {B}, got {memory}."
+        )
+    return (memory, f"max_batch_size, {memory}") if memory < cap else (cap, limit)
 
 
 def _check_pairs(learning_rates: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

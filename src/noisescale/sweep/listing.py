@@ -46,14 +46,16 @@ def _passes(values: "pd.Series[Any]", sign: str, text: str) -> "pd.Series[bool]"
         value = text
     if value is None and sign in ("=", "==", "!="):
         return values.isna() if sign != "!=" else values.notna()
-    if isinstance(value, list):  # lists are not numbers to pandas
-        values, value = values.map(_list_as_text), json.dumps(value)
-    wrong = InputError(f"{values.name} cannot be compared with {text!r}.")
+    shown = text if len(text) <= 40 else f"{text[:40]}..."
+    wrong = InputError(f"{values.name} cannot be compared with {shown!r}.")
     if pd.api.types.is_numeric_dtype(values) and not isinstance(value, (int, float)):
         raise wrong
+    if isinstance(value, (list, dict)):  # pandas would look for their elements
+        values = values.map(_list_as_text)
+        value = json.dumps(value)
     try:
         return _TESTS[sign](values, value).fillna(False).astype(bool)  # type: ignore[no-any-return]
-    except TypeError:
+    except (TypeError, OverflowError):
         raise wrong from None
 
 

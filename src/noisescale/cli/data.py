@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from noisescale.cli_options import Debug, Json, Quiet
+from noisescale.cli.options import Debug, Json, Quiet
 from noisescale.jobs.progress import show_progress
 
 data_app = typer.Typer(rich_markup_mode="rich")
@@ -56,11 +56,10 @@ def fetch(
     json, quiet = json or context.obj["json"], quiet or context.obj["quiet"]
 
     with show_progress(silent=quiet or json) as progress:
-        got = fetch_data(name, progress.line)
+        fetched = fetch_data(name, progress.line)
     if json:
-        print(
-            jsonlib.dumps({"name": got.name, "source": got.source, "fingerprint": got.fingerprint})
-        )
+        names = ("name", "source", "fingerprint")
+        print(jsonlib.dumps({name: getattr(fetched, name) for name in names}))
     elif not quiet:
-        print(f"{got!r}")
+        print(f"{fetched!r}")
         print(f"Kept in {cache_folder()}")

@@ -1,13 +1,13 @@
 """``noisescale tune MODULE:FUNCTION``."""
 
 import json as jsonlib
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from noisescale.cli_options import Cluster, Debug, Json, Quiet, Workers
+from noisescale.cli.options import Cluster, Debug, Json, Plot, Quiet, Workers, check_path
+from noisescale.cli.user_code import load_function
 from noisescale.errors import InputError
 from noisescale.jobs.progress import show_progress
 
@@ -42,11 +42,13 @@ def tune(
         float | None, typer.Option(help="Give a run up after so many seconds.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the store; the same command goes on from there.")
+        Path,
+        typer.Option(
+            callback=check_path,
+            help="Folder of the store; the same command goes on from there.",
+        ),
     ] = Path("tune-runs"),
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the trail into this file, .png or .svg.")
-    ] = None,
+    plot: Plot = None,
     workers: Workers = None,
     cluster: Cluster = None,
     json: Json = False,
@@ -54,16 +56,14 @@ def tune(
     debug: Debug = False,
 ) -> None:
     """The largest batch that costs no accuracy, with its learning rate and momentum."""
-    from noisescale.imports import import_function
     from noisescale.tune import tune_large_batch
 
-    sys.path.insert(0, str(Path.cwd()))
-    train = import_function("the training function", function)
+    train = load_function("the training function", function)
     size = getattr(train, "n_train", None) if n_train is None else n_train
     if size is None:
         raise InputError("the training function does not say its n_train: give --n-train.")
     with show_progress(silent=quiet or json) as progress:
-        found = tune_large_batch(
+        tuned = tune_large_batch(
             train,
             size,
             epochs=epochs,
@@ -82,5 +82,5 @@ def tune(
             progress=progress,
         )
     if plot is not None:
-        found.plot(plot)
-    print(jsonlib.dumps(found.to_dict()) if json else found)
+        tuned.plot(plot)
+    print(jsonlib.dumps(tuned.to_dict()) if json else tuned)

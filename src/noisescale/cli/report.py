@@ -1,0 +1,64 @@
+"""``noisescale report``, and the table of verdicts that ``paper`` shows too."""
+
+import json as jsonlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from noisescale.cli.options import Debug, Json, Quiet, check_path
+from noisescale.jobs.progress import show_progress
+
+if TYPE_CHECKING:
+    from noisescale.paper import PaperReport
+
+_COLOURS = {"reproduced": "green", "not reproduced": "red", "undecided": "dim"}
+
+
+def report(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", callback=check_path, help="Where `paper` put its report."),
+    ],
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Draw a report again from what was measured; nothing is run."""
+    from noisescale.paper import redraw
+
+    with show_progress(silent=quiet or json) as progress:
+        drawn = redraw(folder, progress)
+    show(drawn, json=json, quiet=quiet)
+
+
+def show(made: "PaperReport", *, json: bool, quiet: bool) -> None:
+    """The verdicts and where the report is."""
+    from noisescale.paper.claims import counts
+
+    verdicts = counts(made.claims["claims"])
+    if json:
+        print(jsonlib.dumps({"report": str(made.index.resolve()), "counts": verdicts}))
+        return
+    if not quiet:
+        Console().print(_table(made))
+        summary = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+        print(f"{sum(verdicts.values())} claims: {summary} ({made.claims['scale']} scale).")
+    print(f"Report: {made.index.resolve()}")
+
+
+def _table(made: "PaperReport") -> Table:
+    """A line a claim: its verdict here, and at full scale."""
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("claim", "here", "full scale, shipped", "the paper says"):
+        shown.add_column(column, no_wrap=column == "claim")
+    for row in made.claims["claims"]:
+        if row["primary"]:
+            cells = [
+                f"[{_COLOURS[verdict]}]{verdict}[/]" if verdict in _COLOURS else verdict
+                for verdict in (row["verdict"], made.full_scale.get(row["id"], "not measured"))
+            ]
+            shown.add_row(row["id"], *cells, row["claim"])
+    return shown

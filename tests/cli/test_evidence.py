@@ -1,0 +1,71 @@
+import json
+import sys
+
+import pytest
+
+from command_line import run
+
+# The model is a minimum for one prior only, and the command says so.
+pytestmark = pytest.mark.filterwarnings("default::noisescale.evidence.NotAMinimumWarning")
+
+MODEL = """
+import numpy as np
+import noisescale as ns
+
+def trained():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5))
+    y = (x[:, 0] > 0).astype(int)
+    model = ns.softmax_regression(5, 2)
+    fitted = ns.train(model, model.init(0), (x, y), learning_rate=0.5, batch_size=60, steps=2000,
+                      prior_precision=1.0, evaluate_at="final")
+    return model, fitted.params, (x, y)
+
+def wrong():
+    return 3
+"""
+
+
+@pytest.fixture
+def model_file(tmp_path, monkeypatch):
+    (tmp_path / "my_model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_model", raising=False)
+    return tmp_path
+
+
+def test_evidence_of_a_users_model(model_file):
+    done = run("evidence", "my_model:trained", "--prior-precision", "1", "--plot", "spectrum.png")
+    assert done.code == 0, done.err
+    assert "log evidence" in done.out
+    assert "Spectrum of the Gauss-Newton matrix, 12 eigenvalues" in done.out
+    assert (model_file / "spectrum.png").stat().st_size > 1_000
+
+
+def test_evidence_as_json_and_explained(model_file):
+    done = run("evidence", "my_model:trained", "--json")
+    shown = json.loads(done.out)
+    assert shown["evidence"]["E"] < 0
+    assert "maximises the evidence" in " ".join(shown["evidence"]["notes"])
+    assert len(shown["spectrum"]["top"]) == 10
+    assert "noisescale: warning: " in done.err
+    explained = run("evidence", "my_model:trained", "--explain")
+    assert "lanczos: " in explained.out
+    assert "log evidence" not in explained.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("my_model:wrong",), "must return (apply_fn, params, (x, y)) or (torch.nn.Module"),
+        (("my_model:absent",), "cannot be imported"),
+        (("my_model:trained", "--prior-precision", "x"), "must be a number, auto or per_layer"),
+        (
+            ("my_model:trained", "--prior-precision", "0"),
+            "--prior-precision must be a finite number above 0",
+        ),
+    ],
+)
+def test_evidence_refuses_with_one_line(model_file, arguments, message):
+    assert message in run("evidence", *arguments).sentence
