@@ -1,6 +1,8 @@
 """The prior precision: one number, one a parameter, one a layer; and which parameters have one."""
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,21 +69,37 @@ def scalar_or_none(L: Array) -> float | None:
 
 
 def leaf_names(params: Any) -> list[str]:
-    """A path for each leaf, such as ``0/w``, in the order of the flattened ``params``."""
-    named, _ = jax.tree_util.tree_flatten_with_path(params)
-    return [jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path, _ in named]
+    """A path for each leaf, such as ``0/w``, in the order of the flattened ``params``.
+
+    A leaf that is all there is of an object, under its attribute ``value``, has the object's path:
+    flax.nnx keeps every array in such a wrapper.
+    """
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
+    siblings = Counter(path[:-1] for path in paths)
+    wrapped = jax.tree_util.GetAttrKey("value")
+    named = [
+        path[:-1] if path and path[-1] == wrapped and siblings[path[:-1]] == 1 else path
+        for path in paths
+    ]
+    return [jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path in named]
 
 
-def layers_of(params: Any) -> dict[str, NDArray[np.int64]]:
-    """The flat indices of each layer: leaves that share all of their path but the last part."""
-    found: dict[str, list[NDArray[np.int64]]] = {}
+def layers_of(
+    shapes: Mapping[str, tuple[int, ...]], separator: str = "/", root: str | None = None
+) -> dict[str, NDArray[np.int64]]:
+    """The flat indices of each layer: arrays that share all of their name but its last part.
+
+    ``shapes`` come in the order of the flat parameters. An array whose name has one part alone
+    belongs to the layer ``root``, or is a layer of its own.
+    """
+    layers: dict[str, list[NDArray[np.int64]]] = {}
     start = 0
-    for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True):
-        size = int(np.size(leaf))
-        layer = name.rpartition("/")[0] or name
-        found.setdefault(layer, []).append(np.arange(start, start + size))
-        start += size
-    return {layer: np.concatenate(parts) for layer, parts in found.items()}
+    for name, shape in shapes.items():
+        stop = start + math.prod(shape)
+        layer = name.rpartition(separator)[0] or root or name
+        layers.setdefault(layer, []).append(np.arange(start, stop))
+        start = stop
+    return {layer: np.concatenate(parts) for layer, parts in layers.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from noisescale.evidence.occam.dense import Array, Occam
 from noisescale.evidence.occam.dual import NEGLIGIBLE, Kernel, Rows, build_kernel
 from noisescale.evidence.occam.kfac import diagonal_occam, kfac_occam
 from noisescale.evidence.preflight import Facts
-from noisescale.evidence.prior import layers_of
+from noisescale.evidence.prior import layers_of, leaf_names
 
 _SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
 
@@ -81,7 +81,8 @@ class JaxProblem:
     @classmethod
     def of(cls, model: Model, params: Any, n_classes: int | None) -> "JaxProblem":
         """The problem of a model whose params have this structure."""
-        return cls(model, layers_of(params), n_classes)
+        shapes = dict(zip(leaf_names(params), model.architecture.shapes, strict=True))
+        return cls(model, layers_of(shapes), n_classes)
 
     @property
     def w(self) -> Array:

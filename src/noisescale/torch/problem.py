@@ -31,6 +31,7 @@ from noisescale.evidence.preflight import Facts
 from noisescale.evidence.prior import layers_of
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
+ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 Nll = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -84,13 +85,7 @@ class TorchProblem:
     @cached_property
     def layers(self) -> dict[str, NDArray[np.int64]]:
         """The flat indices of each layer's parameters."""
-        named: dict[str, Any] = {}
-        for name, value in self.params.items():
-            layer, _, own = name.rpartition(".")
-            named.setdefault(layer or name, {})[own] = value
-        by_layer = layers_of(named)
-        # layers_of goes by the tree's order, ours is by parameter name: the same, both sorted.
-        return by_layer
+        return layers_of({name: value.shape for name, value in self.params.items()}, ".", ROOT)
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
