@@ -85,7 +85,7 @@ def evidence(
     from noisescale.evidence import command
 
     sys.path.insert(0, str(Path.cwd()))
-    problem, params = command.load_problem(model, likelihood)
+    problem = command.load_problem(model, likelihood)
     if explain:
         plan = command.explain(problem, method, curvature)
         print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
@@ -93,7 +93,6 @@ def evidence(
     with show_progress(silent=quiet or json) as progress:
         found = command.measure(
             problem,
-            params,
             prior_precision=prior_precision,
             curvature=curvature,
             method=method,

@@ -99,7 +99,7 @@ def test_the_layers_of_largest_evidence_are_those_of_a_dense_computation(module,
     log_evidence = brute_force(module, pair)
     best = scipy.optimize.minimize(lambda t: -log_evidence(t), np.zeros(4), tol=1e-10)
     found = nst.log_evidence(module, pair, prior_precision="per_layer", method=method)
-    precisions = found.details["prior_precisions"]
+    precisions = found.prior_precision
     assert sorted(precisions) == sorted(LAYERS)
     # The fixed point stops at steps of 1e-3 in ln(precision); the evidence is flat there.
     assert found.log_evidence == pytest.approx(-best.fun, abs=1e-4)
@@ -110,7 +110,7 @@ def test_the_layers_of_largest_evidence_are_those_of_a_dense_computation(module,
 
 def test_precisions_that_were_reported_give_the_same_evidence(module, pair):
     found = nst.log_evidence(module, pair, prior_precision="per_layer")
-    precisions = found.details["prior_precisions"]
+    precisions = found.prior_precision
     by_name = {name: precisions[layer] for layer, names in LAYERS.items() for name in names}
     again = nst.log_evidence(module, pair, prior_precision=by_name)
     assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
@@ -129,5 +129,5 @@ def test_a_wrapper_changes_nothing(module, pair):
 def test_frozen_parameters_are_of_no_layer(module, pair):
     module.block.lin.requires_grad_(requires_grad=False)
     found = nst.log_evidence(module, pair, prior_precision="per_layer")
-    assert sorted(found.details["prior_precisions"]) == ["(module)", "block", "block.zoom"]
+    assert sorted(found.prior_precision) == ["(module)", "block", "block.zoom"]
     assert isinstance(found, ns.Evidence)

@@ -8,26 +8,27 @@ import numpy as np
 from noisescale.data import import_function
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
-from noisescale.evidence.laplace import check_accuracy, evidence_of, jax_problem, plan_method
-from noisescale.evidence.preflight import Preflight
+from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.laplace import evidence_of
+from noisescale.evidence.occam.term import Accuracy
+from noisescale.evidence.preflight import Preflight, preflight
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.result import Evidence
 
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-def load_problem(name: str, likelihood: str) -> tuple[Problem, Any]:
-    """The problem that ``module:function`` gives, and its params."""
+def load_problem(name: str, likelihood: str) -> Problem:
+    """The problem that ``module:function`` gives."""
     function = import_function("the model", name)
     given = function()
     if isinstance(given, tuple) and len(given) == 3:
         apply_fn, params, data = given
-        return jax_problem(apply_fn, params, data, likelihood), params
+        return jax_problem(apply_fn, params, data, likelihood)
     if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "named_parameters"):
         from noisescale.torch.problem import TorchProblem
 
-        problem = TorchProblem(*given, likelihood)
-        return problem, problem.params
+        return TorchProblem(*given, likelihood)
     raise InputError(
         f"{name} must return (apply_fn, params, (x, y)) or (torch.nn.Module, dataset), got "
         f"{_describe(given)}."
@@ -36,12 +37,11 @@ def load_problem(name: str, likelihood: str) -> tuple[Problem, Any]:
 
 def explain(problem: Problem, method: str, curvature: str) -> Preflight:
     """What each method would take, without beginning."""
-    return plan_method(problem, method, curvature)
+    return preflight(problem.facts(), method, curvature)
 
 
 def measure(
     problem: Problem,
-    params: Any,
     *,
     prior_precision: str,
     curvature: str,
@@ -60,20 +60,16 @@ def measure(
             ) from None
     return evidence_of(
         problem,
-        params,
         prior_precision=prior,
         curvature=curvature,
         method=method,
-        log_null=None,
-        log_degeneracy=0.0,
-        accuracy=check_accuracy(tolerance, 64, 0, progress),
+        accuracy=Accuracy(tolerance, progress=progress),
     )
 
 
 def spectrum(problem: Problem, curvature: str, top_k: int = 10) -> Spectrum:
     """The spectrum of a problem's curvature."""
-    operator = problem.operator(curvature, "float64")
-    return spectrum_of(operator, curvature=curvature, top_k=min(top_k, len(problem.w) - 1))
+    return spectrum_of(problem, curvature=curvature, top_k=min(top_k, len(problem.w) - 1))
 
 
 def picture(found: Spectrum, width: int = 64) -> str:
