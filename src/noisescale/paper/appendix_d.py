@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from noisescale.evidence.curvature.model import Model
-from noisescale.evidence.curvature.products import curvature_operator
+from noisescale.evidence.curvature.spectrum import leading
+from noisescale.evidence.jax_problem import jax_problem
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import gradient_noise
 from noisescale.noise.langevin import corrected_sgld, run_chains
-from noisescale.noise.spectrum import covariance_operator, leading
+from noisescale.noise.spectrum import covariance_operator
 from noisescale.paper.batches import N_TRAIN
 from noisescale.paper.claims import conclude
 from noisescale.paper.matched import (
@@ -270,10 +271,12 @@ def _place(context: Context, seed: int) -> _Place:
         seed=seed,
         evaluate_at="final",
     ).params
-    model = Model.at(network, params, *data, LIKELIHOODS["categorical"])
-    curvatures, directions = leading(curvature_operator(model, "hessian"), _DIRECTIONS)
+    problem = jax_problem(network, params, data, "categorical")
+    curvatures, directions = leading(problem.operator("hessian", "float32"), _DIRECTIONS)
     mean = gradient_noise(network, params, data).mean
-    S = covariance_operator(model, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)]))
+    S = covariance_operator(
+        problem, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)])
+    )
     noise = np.array([v @ (S @ v) for v in directions.T])
     return _Place(params, data, (curvatures + _PRIOR_PRECISION) / N_TRAIN, directions, noise)
 
