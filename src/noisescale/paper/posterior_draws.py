@@ -14,7 +14,7 @@ from noisescale.evidence.linear.regression import check_pair, linear_problem, ma
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.posterior import PosteriorSamples, langevin
-from noisescale.paper.batches import N_TRAIN
+from noisescale.paper.batches import N_TRAIN, network_at
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.logistic import n_test
 from noisescale.paper.runs import Array, short
