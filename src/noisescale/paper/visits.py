@@ -10,7 +10,7 @@ import scipy.optimize
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from noisescale.noise.langevin import Kernel, State, corrected_sgld, overdamped, run_chains
+from noisescale.noise.langevin import Dynamics, State, corrected_sgld, overdamped, run_chains
 from noisescale.paper import location
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.location import NAMES, Landscape, basin_of, gradient
@@ -127,7 +127,7 @@ def _starts(landscape: Landscape, n: int) -> dict[str, jax.Array]:
     return {"fine": start, "coarse": start}
 
 
-def _halved(step_size: float) -> Kernel:
+def _halved(step_size: float) -> Dynamics:
     """Chains of a step and of half that step driven by the same Brownian path, T = 1."""
     half = overdamped(gradient, step_size=step_size / 2)
 
@@ -144,10 +144,10 @@ def _halved(step_size: float) -> Kernel:
         coarse = coarse - step_size * gradient(coarse) + noise
         return State({"fine": fine.position, "coarse": coarse}, ())
 
-    return Kernel(init, step)
+    return Dynamics(init, step)
 
 
-def _run(kernel: Kernel, starts: Any, steps: float, seed: int) -> Any:
+def _run(kernel: Dynamics, starts: Any, steps: float, seed: int) -> Any:
     """Draws (chains, draws, 2), the first third of the time left out."""
     chains = run_chains(
         kernel,

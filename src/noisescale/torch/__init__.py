@@ -20,7 +20,7 @@ try:
     import torch
     from torch.func import grad, jvp, vmap
 except ImportError:
-    raise InputError("noisescale.torch needs PyTorch: pip install 'noisescale[torch]'.") from None
+    raise ImportError("noisescale.torch needs PyTorch: pip install 'noisescale[torch]'.") from None
 
 from noisescale.torch.problem import BLOCK_BYTES, TorchProblem, to_numpy
 from noisescale.torch.train_function import train_function
