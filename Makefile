@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 SCALE  ?= quick
 OUT    ?= paper-report
 
-.PHONY: help paper test lint format torch bench docs clean
+.PHONY: help paper test test-frameworks test-long lint format torch bench docs clean
 
 help:
 	@echo "make paper   re-measure the paper at SCALE=smoke|quick|full (default quick), report in OUT=$(OUT)"
-	@echo "make test    run the test suite            make lint   check style and types"
+	@echo "make test    run the tests (ARGS=...)      make lint   check style, types, layers"
+	@echo "make test-frameworks, make test-long       the tests that need PyTorch; that take long"
 	@echo "make torch   add PyTorch to $(VENV)         make format rewrite the code in house style"
 	@echo "make bench   compare speed with the peers  make docs   build the documentation site"
 	@echo "make clean   remove the environments"
@@ -17,21 +18,34 @@ help:
 paper: $(VENV)/.ready
 	$(BIN)/noisescale paper --scale $(SCALE) --out $(OUT)
 
+# Every worker begins with its share of the files and takes from another's when it is through.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+	$(PYTEST) -m "not long and not frameworks" $(ARGS)
+
+test-frameworks: $(VENV)/.torch
+	$(PYTEST) -m "frameworks and not long" $(ARGS)
+
+test-long: $(VENV)/.torch
+	$(PYTEST) -m long $(ARGS)
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/layers.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+torch: $(VENV)/.torch
+
 # The pin keeps pip from choosing a CUDA build of several gigabytes.
-torch: $(VENV)/.ready
+$(VENV)/.torch: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet torch==2.13.0
+	@touch $@
 
 # laplace-torch and what it imports, without dependencies: torchvision would replace PyTorch.
 PEERS := laplace-torch==0.3 torchmetrics lightning-utilities backpack-for-pytorch \

@@ -73,7 +73,7 @@ def noisescale_step(x: np.ndarray, y: np.ndarray, batch_size: int, budget: float
             batch_size=batch_size,
             steps=10**9,
             evaluate_at="final",
-            progress=note,
+            callback=note,
         )
     (first, began), (last, ended) = marks[0], marks[-1]
     stream = BatchStream(

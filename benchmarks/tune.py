@@ -62,7 +62,7 @@ def random_search(train, budget: int, repeat: int, engine, store) -> tuple[ns.Re
         n_seeds=1,
         first_seed=100 * repeat,
         store=store,
-        engine=lambda: engine,
+        engine=engine,
         progress=Progress(),
     )[:, 0]
     return recipes[int(np.nanargmax(scores))], len(recipes)
@@ -102,7 +102,7 @@ def main() -> None:
                 n_seeds=N_FRESH,
                 first_seed=FRESH + 100 * repeat,
                 store=store,
-                engine=lambda: engine,
+                engine=engine,
                 progress=Progress(),
             )
             fresh = np.where(np.isnan(fresh), 0.1, fresh)

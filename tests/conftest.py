@@ -1,4 +1,5 @@
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,17 @@ TESTS = Path(__file__).parent
 settings.register_profile("noisescale", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("noisescale")
 os.environ.setdefault("MPLBACKEND", "agg")
+# Compiled programs are kept for the next process and the next run: most of a test's time is XLA's.
+# A folder for each machine, because they are made for its CPU.
+_COMPILED = TESTS.parent / ".pytest_cache" / f"jax-{platform.node()}"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-randomly
+def pytest_collection_modifyitems(items):
+    """What shares the smoke report comes first: one worker makes it while the others go on."""
+    items.sort(key=lambda item: "report" not in item.fixturenames)
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +55,12 @@ def unruly(tmp_path, monkeypatch):
     monkeypatch.setenv("UNRULY", str(folder))
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     return folder
+
+
+@pytest.fixture
+def gate(unruly):
+    """The gate of oracles/unruly.py: ``gate.touch()`` opens it."""
+    return unruly / "gate"
 
 
 @pytest.fixture

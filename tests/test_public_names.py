@@ -14,8 +14,8 @@ import noisescale as ns
 
 API = Path(__file__).parent.parent / "docs" / "api.md"
 # Models, likelihoods and stores are what users hand over; histories have rows.
-GIVEN = {"DenseNetwork", "Likelihood", "RunStore", "NoiseScaleMonitor"}
-ROWS = {"Evaluation", "Progress"}
+GIVEN = {"DenseNetwork", "Likelihood", "RunStore", "NoiseScaleMonitor", "Progress"}
+ROWS = {"Evaluation", "Waypoint"}
 RESULTS = sorted(
     name
     for name in ns.__all__

@@ -11,7 +11,7 @@ import noisescale as ns
 from noisescale.noise.recipe import SEEN_POWER
 from noisescale.paper import SECTIONS
 from noisescale.paper.claims import all_claims
-from noisescale.paper.published import published
+from noisescale.paper.shipped import shipped
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -54,8 +54,8 @@ def test_the_verdicts_in_the_documentation_are_those_of_the_results():
     judged = [
         judgement
         for section in SECTIONS.values()
-        if (found := published(section)) is not None
-        for judgement in found.outcome.judgements
+        if (kept := shipped(section)) is not None
+        for judgement in section.judge(kept.data).judgements
         if judgement.primary
     ]
     verdicts = {judgement.id: judgement.verdict.value for judgement in judged}

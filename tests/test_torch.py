@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch add
 import noisescale.torch as nst  # noqa: E402
 
 pytestmark = [
+    pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
     # PyTorch's own forward differentiation uses what PyTorch deprecates.
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),

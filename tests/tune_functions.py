@@ -70,10 +70,20 @@ def infinite(**settings):
     return math.inf
 
 
-def hanging_when_small(**settings):
-    if settings["batch_size"] < 20:
-        time.sleep(3600)
-    return peaked(**settings)
+class HangingWhenSmall:
+    """Never comes back with a small batch, and leaves a mark for each time."""
+
+    identity = "hanging when small"
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self, **settings):
+        if settings["batch_size"] < 20:
+            with (Path(self.folder) / "hung").open("a") as file:
+                file.write("x")
+            time.sleep(3600)
+        return peaked(**settings)
 
 
 def seedless(**settings):

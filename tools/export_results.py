@@ -1,23 +1,25 @@
-"""Write what is behind each section at full scale to results/.
+"""Ship what a full-scale report measured: copy its sections' data and runs to results/.
 
     python tools/export_results.py FOLDER SEEDS SECTION [SECTION ...]
 
 FOLDER is what `noisescale paper --scale full --seeds SEEDS --out FOLDER` left; nothing is run. A
-section that is drawn from runs gives a table, one row a run (and curves, where it draws them);
-figure 10 its measured minima; any other its outcome as it was recorded.
+section's data become `results/sections/ID.json`, and the runs that they name rows of
+`results/figureID.csv` (with curves, where they are more than an end, in `results/curves.csv`).
 """
 
-import json
+import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
 
-from noisescale.data import load_mnist
-from noisescale.paper.outcomes import outcome_path, read_outcome
-from noisescale.paper.run import SECTIONS
-from noisescale.paper.section import Context
-from noisescale.sweep import RunStore
+from noisescale.jobs.store import RunStore
+from noisescale.paper.documents import read, report_path
+from noisescale.paper.runs import Runs
+from noisescale.paper.section import Measured, Section
+from noisescale.paper.sections import SECTIONS
+from noisescale.paper.shipped import shipped_path
 from noisescale.sweep.listing import export_frame
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -43,70 +45,42 @@ COLUMNS = [
 ORDER = ["learning_rate", "n_train", "momentum", "batch_size", "seed"]
 
 
-class Recorder(Context):
-    """Remembers which runs a section asks for, and makes none."""
+def export(folder: Path, seeds: int, section: Section, store: RunStore) -> Path:
+    path = report_path(folder, section, "full", seeds)
+    kept = read(path, section, store)
+    if kept is None:
+        raise SystemExit(f"section {section.id} was not measured in {folder} with {seeds} seeds.")
+    target = shipped_path(RESULTS, section)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, target)  # with the hash of the code that measured it
+    if keys := sorted(keys_of(kept.data)):
+        frame = store.frame(keys).sort_values(ORDER)
+        table = RESULTS / f"figure-{section.id}.csv"
+        if section.id.isdigit():
+            table = RESULTS / f"figure{section.id}.csv"
+        export_frame(frame[COLUMNS].round({"duration": 3}), table)
+        add_curves(store.curves(keys))
+    return target
 
-    def runs(self, plan):
-        missing = {run.key for run in plan} - set(self.store.statuses([run.key for run in plan]))
-        if missing:
-            raise SystemExit(f"{len(missing)} runs are not in the store: finish the sweep first.")
-        self._known.setdefault("keys", set()).update(run.key for run in plan)
-        return super().runs(plan)
 
-
-def export_runs(store: RunStore, seeds: int, section: str) -> Path:
-    recorder = Recorder(load_mnist(), "full", seeds, store, engine=None)
-    SECTIONS[section].measure(recorder)
-    frame = store.frame(recorder._known["keys"]).sort_values(ORDER)
-    path = RESULTS / f"figure{section}.csv"
-    export_frame(frame[COLUMNS].round({"duration": 3}), path)
-    curves = store.curves(frame["key"])
-    curves = curves[curves.groupby("key")["step"].transform("size") > 2]  # else the end alone
-    if len(curves):
-        add_curves(curves)
-    return path
+def keys_of(data: Measured) -> set[str]:
+    """Of all runs that a section's data name."""
+    values = (getattr(data, field.name) for field in fields(data))
+    return {key for value in values if isinstance(value, Runs) for key in value.keys}
 
 
 def add_curves(new: pd.DataFrame) -> None:
+    new = new[new.groupby("key")["step"].transform("size") > 2]  # else the end alone
     path = RESULTS / "curves.csv"
-    old = [pd.read_csv(path)] if path.exists() else []
-    curves = pd.concat([*old, new]).drop_duplicates(["key", "step"], keep="last")
+    curves = pd.concat([pd.read_csv(path), new]).drop_duplicates(["key", "step"], keep="last")
     curves.sort_values(["key", "step"]).to_csv(path, index=False, float_format="%.7g")
-
-
-def export_measured(folder: Path) -> Path:
-    rows = {}
-    for path in sorted((folder / "measured").glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.get("settings", {}).get("what") in ("minimum", "rescaling"):
-            rows[path.stem] = content
-    path = RESULTS / "figure10.json"
-    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
-def export_recorded(folder: Path, seeds: int, section: str) -> Path:
-    content = read_outcome(outcome_path(folder, section, "full", seeds))
-    if content is None:
-        raise SystemExit(f"section {section} was not measured in {folder} with {seeds} seeds.")
-    path = RESULTS / "recorded" / f"{section}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"seeds": seeds, "outcome": content["outcome"]}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
 
 
 def main() -> None:
     folder, seeds = Path(sys.argv[1]), int(sys.argv[2])
-    RESULTS.mkdir(exist_ok=True)
     with RunStore(folder) as store:
-        for section in sys.argv[3:]:
-            if section == "10":
-                path = export_measured(folder)
-            elif SECTIONS[section].from_runs:
-                path = export_runs(store, seeds, section)
-            else:
-                path = export_recorded(folder, seeds, section)
+        for name in sys.argv[3:]:
+            path = export(folder, seeds, SECTIONS[name], store)
             print(f"{path}: {path.stat().st_size / 1024:.0f} kB")
 
 

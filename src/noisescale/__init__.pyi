@@ -49,13 +49,14 @@ from noisescale.sweep import (
     fit_scaling_rule as fit_scaling_rule,
     ScalingRule as ScalingRule,
 )
+from noisescale.jobs.progress import Progress as Progress
 
 # Train as the paper does.
 from noisescale.training import (
     train as train,
     TrainResult as TrainResult,
     Evaluation as Evaluation,
-    Progress as Progress,
+    Waypoint as Waypoint,
     DenseNetwork as DenseNetwork,
     paper_network as paper_network,
     softmax_regression as softmax_regression,

@@ -45,16 +45,16 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     return value
 
 
-def check_momentum(value: float) -> float:
-    """The momentum coefficient m: in [0, 1)."""
-    return check_number("momentum", value, "in [0, 1)", lambda v: 0 <= v < 1)
-
-
 def check_learning_rate(value: float) -> float:
-    """Epsilon: positive, and of a size that arithmetic can handle."""
+    """The learning rate epsilon: positive, and of a size that arithmetic can handle."""
     return check_number(
         "learning_rate", value, "above 0 (from 1e-38 to 1e38)", lambda v: 1e-38 <= v <= 1e38
     )
+
+
+def check_momentum(value: float) -> float:
+    """The momentum coefficient m: in [0, 1)."""
+    return check_number("momentum", value, "in [0, 1)", lambda v: 0 <= v < 1)
 
 
 def check_batch_size(value: int, n_train: int) -> int:

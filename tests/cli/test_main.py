@@ -57,7 +57,6 @@ def test_the_pages_and_the_help_agree_on_how_long_a_scale_takes(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     root = Path(__file__).parent.parent.parent
     assert "smoke: two minutes, quick: ten, full: hours" in run("paper", "--help").out
-    assert "smoke: two minutes, quick: ten, full: hours" in (root / "README.md").read_text("utf-8")
     page = " ".join((root / "docs" / "paper.md").read_text("utf-8").split())
     assert "`--scale smoke` takes two minutes, `quick` about ten" in page
 

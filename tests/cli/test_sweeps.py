@@ -67,6 +67,11 @@ def test_listing(folder):
     assert {row["test_cross_entropy"] for row in rows} == accuracies  # to the last digit
 
 
+@pytest.mark.parametrize("condition", ["hidden_widths=[1]", "status=" + "[" * 10_000])
+def test_conditions_that_no_run_meets(folder, condition):
+    assert "0 runs" in invoke("runs", folder, "--where", condition).stdout
+
+
 def test_export(folder, tmp_path):
     with RunStore(folder) as store:
         stored, curves = store.frame(), store.curves()
@@ -83,11 +88,13 @@ def test_export(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--where", "batch_size"], "--where must be like 'batch_size<=30', got 'batch_size'"),
+        (["--where", "batch_size"], "a condition must be like 'batch_size<=30', got 'batch_size'"),
         (["--where", "size=3"], "a run has no 'size'"),
         (["--where", "batch_size<many"], "batch_size cannot be compared with 'many'"),
         (["--sort", "size"], "a run has no 'size'"),
         (["--where", "batch_size=ten"], "batch_size cannot be compared with 'ten'"),
+        (["--where", "diverged_at=[1]"], "diverged_at cannot be compared with '[1]'"),
+        (["--where", "seed=[[1]]"], "seed cannot be compared with '[[1]]'"),
         (["--limit", "0"], "limit must be at least 1, got 0"),
         (["--curves"], "--curves goes with --export"),
         (["--export", "runs.xls"], "must end in .csv or .parquet, got 'runs.xls'"),
@@ -116,7 +123,7 @@ def test_bad_plans_and_folders(tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
     (tmp_path / "file").touch()
     blocked = invoke("sweep", tmp_path / "plan.toml", "--out", tmp_path / "file" / "runs")
-    assert "choose another --out" in str(blocked.exception)
+    assert "choose another folder" in str(blocked.exception)
 
 
 def test_failed_runs_are_told(tmp_path, unruly):

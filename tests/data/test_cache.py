@@ -237,7 +237,7 @@ def test_processes_fetching_at_once_do_not_disturb_each_other(collection, tmp_pa
     workers = [spawn.Process(target=_fetch_and_verify, args=arguments) for _ in range(4)]
     for worker in workers:
         worker.start()
-    assert all(results.get(timeout=60) for _ in workers)
+    assert all(results.get(timeout=300) for _ in workers)
     for worker in workers:
         worker.join()
     kept = tmp_path / "shared" / "tiny"

@@ -7,6 +7,7 @@ import pytest
 from noisescale import data
 from noisescale.data.cache import forget_failures
 from noisescale.data.sources import MNIST
+from noisescale.data.verified import facts_of
 from noisescale.errors import InputError
 
 
@@ -91,6 +92,35 @@ def test_digits():
     assert digits.fingerprint == data.load_digits().fingerprint
     row = next(row for row in data.status() if row["name"] == "digits")
     assert row["examples"] == f"{len(digits.y_train):,} + {len(digits.y_test):,}"
+
+
+@pytest.mark.parametrize("name", ["digits", "mnist-embedded"])
+def test_facts_are_those_of_the_data(name):
+    assert data.facts(name) == facts_of(data.load_dataset(name))
+
+
+def test_facts_of_mnist(full_mnist):
+    assert data.facts("mnist") == facts_of(full_mnist)
+
+
+def test_facts_of_other_data_come_from_loading_them_once(monkeypatch):
+    calls = []
+
+    def arrays():
+        calls.append(1)
+        return np.eye(3), np.arange(3), np.eye(3), np.arange(3)
+
+    monkeypatch.setattr("noisescale.data.import_function", lambda what, name: arrays)
+    for _ in range(2):
+        assert data.facts("nowhere:once")[1:] == (3, 3, 3, 3)
+    assert len(calls) == 1
+
+
+def test_a_fingerprint_is_computed_once(toy, monkeypatch):
+    changed = toy._replace(x_test=toy.x_test + 1)
+    first = changed.fingerprint
+    monkeypatch.setattr("noisescale.data.dataset.hashlib", None)
+    assert changed.fingerprint == first
 
 
 def test_subsets_are_drawn_by_seed(toy):

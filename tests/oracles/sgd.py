@@ -24,14 +24,22 @@ def gradients(params, x, y):
     return [(x.T @ back, back.sum(axis=0)), (hidden.T @ error, error.sum(axis=0))]
 
 
+def margin(params, x):
+    """How far the hidden units are from the kink of the ReLU, at which rounding has a large say."""
+    (w1, b1), _ = params
+    return np.abs(x @ w1 + b1).min()
+
+
 def train(params, x, y, batches, *, learning_rate, momentum, prior_precision, n_classes_in_unit):
-    """Params after one update for each row of ``batches``.
+    """Params after one update for each row of ``batches``, and the smallest margin on the way.
 
     The cost is (mean cross-entropy + prior_precision / (2 N) |w|^2) / n_classes_in_unit.
     """
     params = [tuple(np.array(p, np.float64) for p in layer) for layer in params]
     velocity = [tuple(np.zeros_like(p) for p in layer) for layer in params]
+    nearest = np.inf
     for batch in batches:
+        nearest = min(nearest, margin(params, x[batch].astype(np.float64)))
         grads = gradients(params, x[batch].astype(np.float64), y[batch])
         for k, layer in enumerate(params):
             total = [
@@ -42,7 +50,7 @@ def train(params, x, y, batches, *, learning_rate, momentum, prior_precision, n_
             params[k] = tuple(
                 w - learning_rate * v for w, v in zip(layer, velocity[k], strict=True)
             )
-    return params
+    return params, nearest
 
 
 def accuracy_and_cross_entropy(params, x, y):

@@ -14,9 +14,9 @@ from noisescale.paper import appendix_d, location, visits
 from noisescale.paper.claims import Verdict
 from noisescale.paper.matched import COARSE, DOUBLED, Setting, agree, differ, with_noise_scale
 from noisescale.paper.posterior_draws import Draws, judge_draws
-from noisescale.paper.runs import Estimate
+from noisescale.uncertainty import Estimate
+from paper.circumstances import DECIDING
 
-CONTEXT = SimpleNamespace(decidable=True, seeds=3, scale="full")
 R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
 
 
@@ -53,7 +53,7 @@ def test_minima_have_basins_and_laplace_is_near(landscape):
         np.testing.assert_allclose(location.gradient(m.position), 0, atol=1e-6)
         at = [int(np.abs(landscape.axis - value).argmin()) for value in m.position]
         assert landscape.basins[tuple(at)] == k
-        assert m.laplace.log_evidence == pytest.approx(m.log_evidence, abs=0.7)
+        assert m.laplace == pytest.approx(m.log_evidence, abs=0.7)
     shares = landscape.probabilities()
     assert shares.sum() == pytest.approx(1)
     assert landscape.minima[0].cost < landscape.minima[1].cost  # the sharp one is deeper,
@@ -89,23 +89,28 @@ def test_pairs_of_chains_stay_together_and_single_ones_do_not(landscape):
     assert together < 0.1 * np.abs(draws["fine"] - alone).mean()
 
 
-def seen(landscape, shift=0.0, moved=0.1, error=0.004):
-    shares = landscape.probabilities() + shift * error * np.array([1, -1, 0])
+def seen(landscape, shift=0.0, moved=0.1, std=0.004):
+    expected = landscape.probabilities()
+    shares = expected + shift * std * np.array([1, -1, 0])
     return visits.Visits(
-        landscape,
-        [Estimate(p, error, 99) for p in shares],
-        np.full(3, moved * error),
-        {},
-        {},
-        np.zeros((1, 2)),
+        minima=landscape.minima,
+        basins=landscape.basins,
+        expected=expected,
+        expected_at=np.zeros((60, 3)),
+        equal_temperature=1.0,
+        at_one=[Estimate(p, std, n=99) for p in shares],
+        moved=np.full(3, moved * std),
+        by_temperature={},
+        left={},
+        positions=np.zeros((1, 2)),
     )
 
 
 def test_visits_judged(landscape):
-    assert visits.judge_visits(CONTEXT, seen(landscape)).verdict == R
-    assert visits.judge_visits(CONTEXT, seen(landscape, shift=5)).verdict == N
+    assert visits.judge_visits(DECIDING, seen(landscape)).verdict == R
+    assert visits.judge_visits(DECIDING, seen(landscape, shift=5)).verdict == N
     # A step too large says nothing of the claim.
-    assert visits.judge_visits(CONTEXT, seen(landscape, moved=2)).verdict == U
+    assert visits.judge_visits(DECIDING, seen(landscape, moved=2)).verdict == U
 
 
 @pytest.mark.parametrize(("errors", "verdict"), [(0.08, R), (0.12, N)])
@@ -113,13 +118,13 @@ def test_single_samples_judged(errors, verdict):
     rng = np.random.default_rng(0)
     scores = np.full((4, 50, 2), errors) + rng.normal(0, 1e-3, (4, 50, 2))
     draws = [Draws(1.0, (0.1, 0.3), scores, (0.09, 0.3), 1.0)] * 3
-    found = judge_draws(CONTEXT, {"the paper's network": draws})
+    found = judge_draws(DECIDING, {"the paper's network": draws})
     assert [j.verdict for j in found] == [verdict]
 
 
 def test_as_many_better_as_worse_is_undecided():
     scores = np.random.default_rng(0).normal(0.1, 1e-3, (4, 50, 2))
-    found = judge_draws(CONTEXT, {"m": [Draws(1.0, (0.1, 0.3), scores, (0.09, 0.3), 1.0)] * 3})
+    found = judge_draws(DECIDING, {"m": [Draws(1.0, (0.1, 0.3), scores, (0.09, 0.3), 1.0)] * 3})
     assert found[0].verdict == U
 
 
@@ -141,17 +146,21 @@ def test_the_shown_noise_scale_is_the_closed_form():
 def test_fluctuations_on_a_quadratic(setting):
     context = SimpleNamespace(scale="quick")
     found = appendix_d._quadratic(context, setting)
-    assert abs(found.mean - float(setting.shown_noise_scale(1.0))) < 4 * found.error
+    assert abs(found.value - float(setting.shown_noise_scale(1.0))) < 4 * found.std
 
 
 def test_agreeing_and_differing():
     a, b = with_noise_scale(1.0, 10, 1_000, 0.0), with_noise_scale(1.0, 100, 1_000, 0.9)
     twice = with_noise_scale(2.0, 5, 1_000, 0.0, DOUBLED)
-    shown = {a: Estimate(1.0, 0.01, 9), b: Estimate(1.03, 0.01, 9), twice: Estimate(2, 0.02, 9)}
+    shown = {
+        a: Estimate(1.0, 0.01, n=9),
+        b: Estimate(1.03, 0.01, n=9),
+        twice: Estimate(2, 0.02, n=9),
+    }
     assert agree(shown, 1.0)
     assert differ(shown, 1.0)
-    assert not agree(shown | {b: Estimate(1.1, 0.01, 9)}, 1.0)
-    assert not differ(shown | {twice: Estimate(1.05, 0.02, 9)}, 1.0)
+    assert not agree(shown | {b: Estimate(1.1, 0.01, n=9)}, 1.0)
+    assert not differ(shown | {twice: Estimate(1.05, 0.02, n=9)}, 1.0)
     # A step too large is left out of the comparison.
     large = replace(a, learning_rate=0.5, batch_size=333)
-    assert agree(shown | {large: Estimate(7.0, 0.01, 9)}, 1.0)
+    assert agree(shown | {large: Estimate(7.0, 0.01, n=9)}, 1.0)

@@ -1,7 +1,5 @@
 """Figures 3, 4 and 8 judged on runs whose truth is known."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,11 +7,11 @@ import pytest
 from noisescale.paper import figure3, figure4, figure8
 from noisescale.paper.batches import PENALTIES, SIZES, late_steps
 from noisescale.paper.claims import Verdict, conclude
-from noisescale.paper.runs import Runs, estimate, updates_to
-from noisescale.sweep.peak import find_peak
+from noisescale.paper.runs import Runs, updates_to
+from noisescale.uncertainty import mean_of
+from paper.circumstances import DECIDING, SMALL
 
 STEPS = np.unique(np.geomspace(1, 10_000, 30).round())
-CONTEXT = SimpleNamespace(decidable=True, seeds=5, scale="full")
 R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
 
 
@@ -63,6 +61,10 @@ def verdicts(judgements):
     return {judgement.id: judgement.verdict for judgement in judgements}
 
 
+def judge_figure3(runs, at=DECIDING):
+    return figure3._judge(figure3.Data(at, runs, runs), 1000)
+
+
 def test_the_papers_own_story_is_reproduced():
     runs = make_runs(
         [
@@ -70,7 +72,7 @@ def test_the_papers_own_story_is_reproduced():
             ({"batch_size": 1000}, rise(0.90, 10), bowl(0.6)),
         ]
     )
-    assert verdicts(figure3._judge(CONTEXT, runs, 1000)) == {"C13": R, "C14": R, "C15": R}
+    assert verdicts(judge_figure3(runs)) == {"C13": R, "C14": R, "C15": R}
 
 
 def test_the_opposite_is_not_reproduced():
@@ -80,7 +82,7 @@ def test_the_opposite_is_not_reproduced():
             ({"batch_size": 1000}, rise(0.90, 40), bowl(0.6)),
         ]
     )
-    assert verdicts(figure3._judge(CONTEXT, runs, 1000)) == {"C13": N, "C14": N, "C15": N}
+    assert verdicts(judge_figure3(runs)) == {"C13": N, "C14": N, "C15": N}
 
 
 def test_noise_leaves_it_undecided_and_small_scales_always_do():
@@ -91,13 +93,10 @@ def test_noise_leaves_it_undecided_and_small_scales_always_do():
     noisy = [
         verdict
         for draw in range(20)
-        for verdict in verdicts(
-            figure3._judge(CONTEXT, make_runs(cases, noise=0.05, draw=draw), 1000)
-        ).values()
+        for verdict in verdicts(judge_figure3(make_runs(cases, noise=0.05, draw=draw))).values()
     ]
     assert noisy.count(U) > 0.75 * len(noisy)  # at two errors with four degrees of freedom
-    small = SimpleNamespace(decidable=False, seeds=1, scale="smoke")
-    assert set(verdicts(figure3._judge(small, make_runs(cases), 1000)).values()) == {U}
+    assert set(verdicts(judge_figure3(make_runs(cases), SMALL)).values()) == {U}
 
 
 def test_a_curve_that_only_falls_has_no_minimum_inside():
@@ -107,7 +106,7 @@ def test_a_curve_that_only_falls_has_no_minimum_inside():
             ({"batch_size": 1000}, rise(0.90, 10), bowl(0.6)),
         ]
     )
-    assert verdicts(figure3._judge(CONTEXT, runs, 1000))["C15"] is N
+    assert verdicts(judge_figure3(runs))["C15"] is N
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,10 @@ def test_a_curve_that_only_falls_has_no_minimum_inside():
 )
 def test_no_gap_in_a_linear_model(gap, noise, verdict):
     values = gap + noise * np.array([-2, -1, 0, 1, 2])
-    assert figure3._judge_linear(CONTEXT, estimate(values)).verdict is verdict
+    assert (
+        figure3._judge_linear(figure3.Data(DECIDING, None, None), mean_of(values)).verdict
+        is verdict
+    )
 
 
 @pytest.mark.parametrize(("fails_up_to", "verdict"), [(10, R), (5, R), (3, N), (20, N)])
@@ -131,7 +133,7 @@ def test_the_largest_batch_that_cannot_train(fails_up_to, verdict):
             for B in sizes
         ]
     )
-    judged = verdicts(figure4._judge(CONTEXT, runs, find_peak(runs.frame)))
+    judged = verdicts(figure4._judge(figure4.Data(DECIDING, runs)))
     assert judged == {"C16": verdict, "C17": R}
 
 
@@ -140,7 +142,7 @@ def test_a_peak_at_the_largest_batch_is_no_interior_peak():
         ({"batch_size": B}, rise(0.8 + 0.01 * np.log(B), 1), falling)
         for B in SIZES["full"].batch_sizes
     )
-    assert verdicts(figure4._judge(CONTEXT, runs, find_peak(runs.frame)))["C17"] is N
+    assert verdicts(figure4._judge(figure4.Data(DECIDING, runs)))["C17"] is N
 
 
 def test_diverged_runs_count_as_chance():
@@ -172,10 +174,10 @@ def test_l2_closes_the_gap():
         ]
     )
     closed = make_runs(regularised(0.915, 0.913, penalty), steps=steps)
-    judged = verdicts(figure8._judge(CONTEXT, plain, closed, 1000, penalty))
+    judged = verdicts(figure8._judge(figure8.Data(DECIDING, plain, closed), penalty))
     assert judged == {"C23": R, "C24": R, "C25": R, "C26": R, "C39": R}
     wider = make_runs(regularised(0.93, 0.89, penalty, wobble=0), steps=steps)
-    judged = verdicts(figure8._judge(CONTEXT, plain, wider, 1000, penalty))
+    judged = verdicts(figure8._judge(figure8.Data(DECIDING, plain, wider), penalty))
     assert judged["C23"] is N
     assert judged["C26"] is N
     assert judged["C39"] is N
@@ -187,15 +189,6 @@ def test_updates_to_a_share_of_the_end_are_interpolated_in_log_steps():
     assert updates_to(steps, curve, 0.7) == pytest.approx(10**1.5)
     assert updates_to(steps, np.array([0.1, 1, 1, 1, 1])) == 1
     assert updates_to(steps, np.array([1.0, 1, 1, 1, 1])) == 1
-
-
-def test_estimates_know_how_sure_they_are():
-    sure = estimate(np.array([1.0, 1.1, 0.9]))
-    assert sure.above(0, by=2) is True
-    assert sure.above(2, by=2) is False
-    assert sure.above(1.01, by=2) is None
-    assert estimate(np.array([1.0])).above(0, by=2) is None
-    assert str(sure) == "1 ± 0.058"
 
 
 def test_conclusions_need_every_part():

@@ -1,7 +1,6 @@
 """Figure 10's verdicts on minima whose truth is known."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +8,8 @@ import pytest
 from noisescale.paper import figure10
 from noisescale.paper.claims import Verdict
 from noisescale.paper.minima import PRIORS, Minimum
-from noisescale.paper.section import Context
+from paper.circumstances import DECIDING
 
-CONTEXT = SimpleNamespace(decidable=True, seeds=3, scale="full")
 R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
 SIZES = (20, 30, 60, 150, 400, 1_000)
 
@@ -49,12 +47,12 @@ def rows(sign, noise=0.0):
     ("sign", "noise", "verdict"), [(-1, 0.001, R), (1, 0.001, N), (-1, 5.0, U)]
 )
 def test_the_analogy(sign, noise, verdict):
-    assert figure10._judge_analogy(CONTEXT, rows(sign, noise)).verdict == verdict
+    assert figure10._judge_analogy(DECIDING, rows(sign, noise)).verdict == verdict
 
 
 def test_too_few_batch_sizes_decide_nothing():
     few = [row[:4] for row in rows(-1)]
-    assert figure10._judge_analogy(CONTEXT, few).verdict == U
+    assert figure10._judge_analogy(DECIDING, few).verdict == U
 
 
 def test_runs_that_did_not_train_are_left_out():
@@ -69,21 +67,6 @@ def test_curvatures(random, large, verdict):
 
     true = {30: seeds(10.0), 1_000: seeds(float(large))}
     jitter = [replace(m, top_curvature=m.top_curvature + 0.05 * m.seed) for m in seeds(random)]
-    found = figure10._judge_curvature(CONTEXT, true, {1_000: jitter}, 30, 1_000)
+    data = figure10.Data(DECIDING, true, {30: jitter, 1_000: jitter}, {}, None)
+    found = figure10._judge_curvature(data)
     assert found.verdict == verdict
-
-
-def test_what_was_measured_is_kept(tmp_path):
-    context = Context(SimpleNamespace(fingerprint="abc"), "full", 3, None, None, folder=tmp_path)
-    calls = []
-
-    def measure():
-        calls.append(1)
-        return {"E": 1.5}
-
-    assert context.kept({"seed": 0}, measure) == {"E": 1.5}
-    assert context.kept({"seed": 0}, measure) == {"E": 1.5}
-    assert len(calls) == 1
-    context.kept({"seed": 1}, measure)
-    assert len(calls) == 2
-    assert not list(tmp_path.rglob("*.part"))

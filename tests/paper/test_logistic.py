@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from noisescale.paper import figure1, figure2, invariance, logistic
-from noisescale.paper.claims import Verdict, judge
+from noisescale.paper.claims import Verdict, judge_each
 from noisescale.paper.section import Context
+from paper.circumstances import DECIDING
 
 P = np.logspace(-8, 6, 57)
 
@@ -39,15 +42,17 @@ def random_curves(**columns):
     return curves(**(plain | columns))
 
 
-def verdicts(section, data, true, random, **changes):
-    measured = {("raw pixels", "informative"): true, ("raw pixels", "random"): random}
-    found = section._judge(context(data, **changes), measured, "raw pixels")
-    return {judgement.id: judgement.verdict for judgement in found}
+def verdicts(section, true, random, **changes):
+    curves_by = {("raw pixels", "informative"): true, ("raw pixels", "random"): random}
+    at = replace(DECIDING, **changes)
+    invariance = () if section is figure1 else (None,)
+    judged = section._judge(section.Data(at, curves_by, *invariance), "raw pixels")
+    return {judgement.id: judgement.verdict for judgement in judged}
 
 
-def test_curves_as_in_the_paper_reproduce_every_claim(full_mnist):
+def test_curves_as_in_the_paper_reproduce_every_claim():
     for section in (figure1, figure2):
-        found = verdicts(section, full_mnist, curves(), random_curves())
+        found = verdicts(section, curves(), random_curves())
         assert set(found.values()) == {Verdict.REPRODUCED}, found
 
 
@@ -69,20 +74,20 @@ def test_curves_as_in_the_paper_reproduce_every_claim(full_mnist):
         (figure2, "C11", {"test_cross_entropy": 0.5 + 0.05 * np.abs(np.log10(P) - 3)}, {}),
     ],
 )
-def test_curves_that_break_a_claim_do_not_reproduce_it(full_mnist, section, claim, true, random):
-    found = verdicts(section, full_mnist, curves(**true), random_curves(**random))
+def test_curves_that_break_a_claim_do_not_reproduce_it(section, claim, true, random):
+    found = verdicts(section, curves(**true), random_curves(**random))
     assert found[claim] == Verdict.NOT_REPRODUCED
 
 
-def test_too_small_a_run_decides_nothing(full_mnist):
+def test_too_small_a_run_decides_nothing():
     for changes in ({"seeds": 2}, {"scale": "smoke"}):
-        found = verdicts(figure1, full_mnist, curves(), random_curves(), **changes)
+        found = verdicts(figure1, curves(), random_curves(), **changes)
         assert set(found.values()) == {Verdict.UNDECIDED}
 
 
 def test_seeds_that_disagree_leave_a_claim_undecided():
     def verdict(holds, decidable=True):
-        return judge("C01", holds, decidable=decidable, measured=1).verdict
+        return judge_each("C01", holds, decidable=decidable, measured=1).verdict
 
     assert verdict([True, True]) == Verdict.REPRODUCED
     assert verdict([True, False]) == Verdict.UNDECIDED
@@ -100,10 +105,10 @@ def test_borderline_shapes():
     assert not figure2._three_regimes(np.array([-5, 3, -500, -1]))
 
 
-def test_one_seed_that_does_not_memorise_leaves_c02_undecided(full_mnist):
+def test_one_seed_that_does_not_memorise_leaves_c02_undecided():
     random = random_curves()
     random.train_accuracy[1, 0] = 0.99875
-    assert verdicts(figure1, full_mnist, curves(), random)["C02"] == Verdict.UNDECIDED
+    assert verdicts(figure1, curves(), random)["C02"] == Verdict.UNDECIDED
 
 
 def test_parabola_minimum():
@@ -125,7 +130,7 @@ def test_whitening():
 
 
 def test_both_invariance_claims_hold(mnist):
-    found = invariance.judge_invariance(context(mnist))
+    found = invariance.judge_invariance(invariance.measure_invariance(context(mnist)))
     assert [j.id for j in found] == ["C12", "C12", "C35"]
     assert all(j.verdict == Verdict.REPRODUCED for j in found)
 

@@ -5,6 +5,8 @@ import re
 import shutil
 import warnings
 from dataclasses import replace
+from functools import wraps
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,9 +17,8 @@ from noisescale.data import DataWarning
 from noisescale.errors import InputError
 from noisescale.paper import SECTIONS, redraw, run_paper
 from noisescale.paper.claims import Judgement, Verdict, entries
-from noisescale.paper.published import Published
-from noisescale.paper.report import render
-from noisescale.paper.section import Measurement, Outcome, Picture, Section
+from noisescale.paper.report import Shown, render
+from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
 
 ENTRY = {
@@ -114,13 +115,8 @@ def test_every_picture_says_what_it_shows(report):
 def test_everything_from_data_is_escaped():
     evil = '<script>alert("x")</script>'
     judgement = Judgement("C01", Verdict.REPRODUCED, {evil: evil}, evil, evil)
-    outcome = Outcome(
-        evil,
-        (Picture("p", "<svg/>", evil, evil),),
-        (Measurement(evil, evil, evil),),
-        (judgement,),
-        (evil,),
-    )
+    findings = Findings(evil, (judgement,), (Measurement(evil, evil, evil),), (evil,))
+    shown = Shown(findings, (Picture("p", "<svg/>", evil, evil),), 3, True, evil)
     claims = {
         "version": evil,
         "scale": evil,
@@ -129,9 +125,9 @@ def test_everything_from_data_is_escaped():
         "claims": entries([judgement]),
         "data": {"name": evil, "source": evil, "complete": False, "fingerprint": evil},
     }
-    section = Section("units", evil, lambda context: outcome)
-    shipped = {"units": Published(outcome, 3, True, evil)}
-    page = render(claims, [(section, outcome)], shipped, [section], f"key\n{evil}\n")
+    section = Section("units", evil, None, None, None)
+    both = {"units": shown}
+    page = render(claims, both, both, [section], f"key\n{evil}\n")
     assert evil not in page
     assert page.count("<script") == 1  # the calculator's
 
@@ -144,7 +140,7 @@ def test_full_scale_results_stand_beside_the_fresh_ones(report):
     section = page[page.index('id="section-4"') : page.index('id="section-5"')]
     fresh, full = section.index("fresh, smoke scale"), section.index("shipped, 3 seeds")
     assert fresh < full
-    assert "drawn and judged again from its runs" in section
+    assert "judged and drawn again from its data" in section
     assert section.count("<img") == 2
     assert "noisescale paper --only 4 --scale full --seeds 3" in section
 
@@ -164,19 +160,57 @@ def test_redrawing_runs_nothing_and_says_the_same(report, tmp_path, monkeypatch)
     copy = shutil.copytree(out, tmp_path / "copy")
     (copy / "index.html").unlink()
     monkeypatch.setattr("noisescale.data.load_mnist", lambda: pytest.fail("loads images"))
-    monkeypatch.setattr("noisescale.sweep.engines.LocalEngine", lambda *_: pytest.fail("runs"))
+    monkeypatch.setattr("noisescale.jobs.engines.LocalEngine", lambda *_: pytest.fail("runs"))
     again = redraw(copy)
     assert again.claims == made.claims
     assert (copy / "index.html").read_text() == made.index.read_text()
+
+
+def refusing(section):
+    """The section, by the same code, but for measuring."""
+    refuse = wraps(section.measure)(lambda context: pytest.fail("measured again"))
+    return replace(section, measure=refuse)
+
+
+def test_a_section_that_other_code_measured_is_shown_as_such_and_measured_again(
+    report, tmp_path, monkeypatch
+):
+    made, out, _ = report
+    copy = shutil.copytree(out, tmp_path / "copy")
+    (kept,) = (copy / "measured").glob("section-C-*.json")
+    document = json.loads(kept.read_text())
+    kept.write_text(json.dumps(document | {"code": "of another version"}))
+    monkeypatch.setattr("noisescale.paper.stages.shipped", lambda section: None)
+    assert "with another version" not in section_of(made.index.read_text(), "C")
+    again = redraw(copy)
+    assert again.claims == made.claims
+    page = again.index.read_text()
+    assert "with another version of this code" in section_of(page, "C")
+    assert "with another version of this code" not in section_of(page, "9")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        monkeypatch.setitem(SECTIONS, "C", refusing(SECTIONS["C"]))
+        with pytest.raises(pytest.fail.Exception, match="measured again"):
+            run_paper(copy, scale="smoke", only=["C"])
+
+
+def section_of(page, name):
+    start = page.index(f'id="section-{name}"')
+    return page[start : page.index("</section>", start)]
+
+
+def test_the_page_does_not_show_where_the_reader_keeps_things(report):
+    page = report[0].index.read_text()
+    assert str(Path.home()) not in page
+    assert str(report[1]) not in page
 
 
 def test_what_was_measured_is_not_measured_again(report, tmp_path, monkeypatch):
     made, out, _ = report
     copy = shutil.copytree(out, tmp_path / "copy")
     for section in SECTIONS.values():
-        refuse = replace(section, measure=lambda context: pytest.fail("measured again"))
-        monkeypatch.setitem(SECTIONS, section.id, refuse)
-    monkeypatch.setattr("noisescale.paper.run.published", lambda section: None)
+        monkeypatch.setitem(SECTIONS, section.id, refusing(section))
+    monkeypatch.setattr("noisescale.paper.stages.shipped", lambda section: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         again = run_paper(copy, scale="smoke")

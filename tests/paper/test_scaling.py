@@ -37,9 +37,9 @@ def context(top, scale="full"):
     return FakeContext(
         scale=scale,
         seeds=2,
+        at=SimpleNamespace(scale=scale, seeds=2, decidable=True),
         data=SimpleNamespace(name="mnist-embedded"),
         accuracy=accuracy,
-        decidable=True,
     )
 
 
@@ -111,8 +111,7 @@ def peaks_at(accuracies):
     )
     settings = [setting(learning_rate=rate, steps=100) for rate in accuracies]
     runs = run_until_interior(fake, settings)
-    rule = fit_scaling_rule(runs.frame, "learning_rate")
-    return figure5._judge_peaks(fake, runs, rule).verdict
+    return figure5._judge_peaks(figure5.Data(fake.at, runs, None, None)).verdict
 
 
 def test_peaks_that_hold_and_then_fall():

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.linear_model import LogisticRegression
 
 import noisescale as ns
 from noisescale.data import load_digits
@@ -15,6 +14,12 @@ from noisescale.training.features import live_features
 from oracles import sgd as oracle
 
 MODEL = ns.DenseNetwork((50, 16, 3))
+# Float32 after some fifty updates. Each rounds a weight, below 1, by 2^-24 = 6e-8, and a gradient
+# of about 50 terms below 3 by some 1e-6, of which the learning rate takes 0.1 and momentum ten
+# times that: fifty of them, all in one direction, make 5e-5; in random directions, 7e-6. A hidden
+# unit on the other side of its kink would make 1e-3: none may come as near to it as rounding.
+ROUNDING = {"rtol": 2e-5, "atol": 1e-5}
+SAFE_MARGIN = 5e-5
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +63,14 @@ def test_agrees_with_the_naive_twin(toy, sampler, apply_fn, momentum, prior_prec
         prior_precision=prior_precision,
         sampler=sampler,
         cost_convention=convention,
-        seed=11,
+        seed=23,
         test_data=(x_test, y_test),
         evaluate_at=[0, 50],
     )
     batches = BatchStream(
-        sampler, n_train=len(y), batch_size=7, rng=random_stream(11, "batches")
+        sampler, n_train=len(y), batch_size=7, rng=random_stream(23, "batches")
     ).take(50)
-    twin = oracle.train(
+    twin, margin = oracle.train(
         as_layers(start),
         x,
         y,
@@ -75,17 +80,19 @@ def test_agrees_with_the_naive_twin(toy, sampler, apply_fn, momentum, prior_prec
         prior_precision=prior_precision,
         n_classes_in_unit=3 if convention == "per_class" else 1,
     )
+    assert margin > SAFE_MARGIN
     for ours, theirs in zip(as_layers(result.params), twin, strict=True):
         for mine, reference in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(mine, reference, rtol=2e-5, atol=2e-6)
+            np.testing.assert_allclose(mine, reference, **ROUNDING)
     for row, params in zip(result.history, (as_layers(start), twin), strict=True):
         expected = [
             *oracle.accuracy_and_cross_entropy(params, x, y),
             *oracle.accuracy_and_cross_entropy(params, x_test, y_test),
         ]
-        np.testing.assert_allclose(row[1:], expected, rtol=1e-5)
+        np.testing.assert_allclose(row[1:], expected, **ROUNDING)
 
 
+@pytest.mark.frameworks
 def test_agrees_with_pytorch(toy):
     torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
     x, y, *_ = toy
@@ -102,7 +109,9 @@ def test_agrees_with_pytorch(toy):
         seed=1,
         evaluate_at="final",
     )
-    network = torch.nn.Sequential(torch.nn.Linear(50, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    network = torch.nn.Sequential(
+        torch.nn.Linear(50, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3)
+    ).double()
     with torch.no_grad():
         for linear, layer in zip((network[0], network[2]), start, strict=True):
             linear.weight.copy_(torch.tensor(np.asarray(layer["w"]).T))
@@ -115,54 +124,63 @@ def test_agrees_with_pytorch(toy):
     )
     for batch in stream.take(60):
         optimiser.zero_grad()
-        logits = network(torch.tensor(x[batch]))
+        logits = network(torch.tensor(x[batch]).double())
         torch.nn.functional.cross_entropy(logits, torch.tensor(y[batch])).backward()
         optimiser.step()
     for linear, layer in zip((network[0], network[2]), ours.params, strict=True):
-        np.testing.assert_allclose(
-            layer["w"], linear.weight.detach().numpy().T, rtol=1e-4, atol=1e-6
-        )
+        np.testing.assert_allclose(layer["w"], linear.weight.detach().numpy().T, **ROUNDING)
+
+
+def logistic_optimum(x, y, prior_precision):
+    """The minimum of sum of nll + lambda/2 |w|^2 by Newton's method in float64, to the last digits.
+
+    With it a bound on |w - w*| for a full-batch descent in float32. Where such a descent stands
+    still, its own gradient is zero; the true one differs from that by rounding alone, and the cost
+    is lambda-convex, so |w - w*| <= |rounding of the gradient|/lambda. Of the summed gradient's
+    parts x_ij (p_i - y_i), p_i is off by a quarter of its logit's error at the most, and sums of n
+    terms by n u of their absolute values (u = 2^-24).
+    """
+    x = x.astype(np.float64)
+    n, d = x.shape
+    w = np.zeros(d)
+    for _ in range(30):
+        p = 1 / (1 + np.exp(-x @ w))
+        gradient = x.T @ (p - y) + prior_precision * w
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + prior_precision * np.eye(d)
+        w -= np.linalg.solve(hessian, gradient)
+    assert np.linalg.norm(gradient) < 1e-11
+    u = 2.0**-24
+    off = 0.25 * d * u * (np.abs(x) @ np.abs(w)) + 8 * u  # of p, whose own formula takes a few u
+    rounding = np.abs(x).T @ (off + n * u * np.abs(p - y)) + d * u * prior_precision * np.abs(w)
+    return w, np.linalg.norm(rounding) / prior_precision
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "categorical"])
 def test_full_batch_reaches_the_regularised_optimum(likelihood):
-    """The penalty's convention, against scikit-learn: C = sum of nll + lambda/2 |w|^2."""
+    """The penalty's convention: C = sum of nll + lambda/2 |w|^2, here lambda = 4."""
     data = load_digits()
     keep = data.y_train < 2
-    # Scikit-learn leaves its intercept out of the penalty, so give both a column of ones instead.
-    x = np.hstack([data.x_train[keep], np.ones((keep.sum(), 1), np.float32)])
-    y = data.y_train[keep]
-    prior_precision = 4.0
-    reference = LogisticRegression(C=1 / prior_precision, fit_intercept=False, tol=1e-10).fit(x, y)
-    if likelihood == "bernoulli":
-        result = ns.train(
-            lambda w, x: x @ w,
-            jnp.zeros(x.shape[1]),
-            (x, y),
-            learning_rate=0.5,
-            batch_size=len(y),
-            steps=4000,
-            momentum=0.9,
-            prior_precision=prior_precision,
-            likelihood="bernoulli",
-            evaluate_at="final",
-        )
-        weights = np.asarray(result.params)
-    else:
-        # Two softmax logits with a prior on each are one logit with twice the variance.
-        result = ns.train(
-            lambda w, x: x @ w,
-            jnp.zeros((x.shape[1], 2)),
-            (x, y),
-            learning_rate=0.5,
-            batch_size=len(y),
-            steps=4000,
-            momentum=0.9,
-            prior_precision=2 * prior_precision,
-            evaluate_at="final",
-        )
-        weights = np.asarray(result.params[:, 1] - result.params[:, 0])
-    np.testing.assert_allclose(weights, reference.coef_[0], atol=2e-4)
+    x, y = data.x_train[keep], data.y_train[keep]
+    # Two softmax logits with a prior on each are one logit with twice the variance.
+    two = likelihood == "categorical"
+    result = ns.train(
+        lambda w, x: x @ w,
+        jnp.zeros((x.shape[1], 2) if two else x.shape[1]),
+        (x, y),
+        learning_rate=0.5,
+        batch_size=len(y),
+        steps=4000,
+        momentum=0.9,
+        prior_precision=8.0 if two else 4.0,
+        likelihood=likelihood,
+        evaluate_at="final",
+    )
+    trained = np.asarray(result.params, np.float64)
+    weights = trained[:, 1] - trained[:, 0] if two else trained
+    optimum, tolerance = logistic_optimum(x, y, 4.0)
+    assert np.linalg.norm(weights - optimum) < tolerance
+    # The bound has power: a penalty that is a twentieth off is far outside of it.
+    assert np.linalg.norm(logistic_optimum(x, y, 4.2)[0] - optimum) > 3 * tolerance
 
 
 def run(toy, **changes):
@@ -184,10 +202,10 @@ def test_same_settings_give_the_same_bits(toy):
     assert first.to_dict() == second.to_dict()
 
 
-def test_evaluations_and_progress_leave_the_trajectory_alone(toy):
+def test_evaluations_and_callbacks_leave_the_trajectory_alone(toy):
     calls = []
     plain = run(toy, evaluate_at="final")
-    watched = run(toy, evaluate_at=[1, 2, 77], progress=calls.append)
+    watched = run(toy, evaluate_at=[1, 2, 77], callback=calls.append)
     for a, b in zip(jax.tree.leaves(plain.params), jax.tree.leaves(watched.params), strict=True):
         np.testing.assert_array_equal(a, b)
     assert [row.step for row in watched.history] == [1, 2, 77, 300]
@@ -278,10 +296,10 @@ def test_a_subclass_that_computes_otherwise_is_not_short_cut(toy):
 
     x, y, *_ = toy
     settings = {"learning_rate": 0.1, "batch_size": 8, "steps": 30}
-    model = Centred((50, 16, 3))
+    model = Centred((50, 3))  # smooth: rounding stays small
     short = ns.train(model, model.init(0), (x, y), **settings)
     plain = ns.train(lambda p, x: model(p, x), model.init(0), (x, y), **settings)
-    assert short.final.train_cross_entropy == pytest.approx(plain.final.train_cross_entropy, 1e-5)
+    assert short.final.train_cross_entropy == pytest.approx(plain.final.train_cross_entropy, 1e-4)
 
 
 def test_a_bad_accuracy_is_not_divergence(toy):
@@ -338,7 +356,7 @@ def test_the_papers_network_trains_at_30_and_not_at_3(mnist):
             learning_rate=1.0,
             momentum=0.9,
             batch_size=batch_size,
-            steps=5000,
+            steps=1000,
             cost_convention="per_class",
             test_data=(data.x_test, data.y_test),
             evaluate_at="final",
@@ -357,10 +375,11 @@ def test_the_papers_network_trains_at_30_and_not_at_3(mnist):
         ({"momentum": 1.0}, r"momentum must be a finite number in \[0, 1\), got 1"),
         ({"momentum": None}, r"momentum must be a finite number in \[0, 1\), got None"),
         ({"momentum": -0.1}, r"momentum must be a finite number in \[0, 1\), got -0.1"),
-        ({"learning_rate": 0.0}, r"learning_rate must be a finite number in \(0, 1e38\], got 0"),
-        ({"learning_rate": float("nan")}, r"learning_rate must be a finite number in .*, got nan"),
-        ({"learning_rate": 10**400}, r"learning_rate must be a finite number in .*, got 1000"),
-        ({"learning_rate": "0.1"}, r"learning_rate must be a finite number in .*, got '0.1'"),
+        ({"learning_rate": 0.0}, r"learning_rate must be a finite number above 0 .*, got 0"),
+        ({"learning_rate": 1e-39}, r"learning_rate must be .* \(from 1e-38 to 1e38\), got 1e-39"),
+        ({"learning_rate": float("nan")}, r"learning_rate must be .* above 0 .*, got nan"),
+        ({"learning_rate": 10**400}, r"learning_rate must be .* above 0 .*, got 1000"),
+        ({"learning_rate": "0.1"}, r"learning_rate must be .* above 0 .*, got '0.1'"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
         ({"prior_precision": -1.0}, r"prior_precision must be a finite number in \[0, .*, got -1"),
         ({"prior_precision": 1e300}, r"prior_precision must be a finite number in \[0, .* 1e\+300"),

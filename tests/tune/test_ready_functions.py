@@ -121,6 +121,7 @@ class TestSklearn:
             sklearn_function(estimator, *digits)
 
 
+@pytest.mark.frameworks
 class TestTorch:
     def test_is_torch_sgd(self, digits):
         torch = pytest.importorskip("torch")
@@ -156,7 +157,15 @@ class TestTorch:
             torch_function(torch.nn.Linear(64, 10), *digits)
 
 
-@pytest.mark.parametrize("name", ["tune_any", "tune_jax", "tune_sklearn", "tune_torch"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tune_any",
+        "tune_jax",
+        "tune_sklearn",
+        pytest.param("tune_torch", marks=pytest.mark.frameworks),
+    ],
+)
 def test_examples_tune(name):
     if name == "tune_torch":
         pytest.importorskip("torch")

@@ -46,8 +46,9 @@ def runs(
     debug: Debug = False,
 ) -> None:
     """List, filter and export the runs of a store; it may be in use."""
+    from noisescale.cli.runs_table import runs_table
     from noisescale.jobs.store import RunStore, copy_readable
-    from noisescale.sweep.listing import choose, export_frame, table, to_json
+    from noisescale.sweep.listing import choose, export_frame, to_json
 
     check_whole("limit", limit, at_least=1)
     if curves and export is None:
@@ -67,6 +68,6 @@ def runs(
     if json:
         print(to_json(frame))
         return
-    Console().print(table(frame.tail(limit)))
+    Console().print(runs_table(frame.tail(limit)))
     if not quiet:
         print(f"{len(frame)} runs" + (f", the last {limit} shown" if len(frame) > limit else ""))

@@ -34,8 +34,10 @@ def sweep(
     debug: Debug = False,
 ) -> None:
     """Run the runs of a plan that its store lacks."""
+    from noisescale.cli.runs_table import runs_table
+    from noisescale.jobs.store import make_folder
     from noisescale.sweep import load_plan, run_sweep
-    from noisescale.sweep.listing import first_failure, make_folder, table
+    from noisescale.sweep.listing import first_failure
 
     sys.path.insert(0, str(Path.cwd()))  # for data and models given as module:function
     runs = load_plan(plan)
@@ -54,7 +56,7 @@ def sweep(
     if json:
         print(jsonlib.dumps({"store": str((folder / "runs.sqlite").resolve()), "runs": counts}))
     elif not quiet:
-        Console().print(table(frame.sort_values("test_accuracy", ascending=False).head(10)))
+        Console().print(runs_table(frame.sort_values("test_accuracy", ascending=False).head(10)))
         summary = ", ".join(f"{n} {status}" for status, n in counts.items())
         print(f"{len(frame)} runs: {summary}. All of them: noisescale runs {folder}")
     if (reason := first_failure(frame)) is not None:

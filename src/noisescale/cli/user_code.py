@@ -12,7 +12,7 @@ from noisescale.errors import InputError
 
 def load_function(what: str, name: str) -> Callable[..., Any]:
     """The function that ``name`` stands for; modules in the current folder come first."""
-    from noisescale.data import import_function
+    from noisescale.imports import import_function
 
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)

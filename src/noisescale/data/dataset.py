@@ -1,6 +1,7 @@
 """A data set: four arrays, what they are, and how to draw from them."""
 
 import hashlib
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -65,9 +66,12 @@ class Dataset(_Arrays):
             n_classes=self.n_classes,
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Sha256 of the content: the arrays' types, shapes and bytes, nothing else."""
+        """Sha256 of the content: the arrays' types, shapes and bytes, nothing else.
+
+        Computed once: for other arrays make another data set, ``_replace(x_test=...)``.
+        """
         digest = hashlib.sha256()
         for array in self:
             digest.update(f"{array.dtype.str}{array.shape}".encode())

@@ -1,30 +1,31 @@
 """Where runs are executed: local processes, any ``concurrent.futures.Executor``, or Dask.
 
 An engine submits tasks, tells how many may be in flight, and can be started again when it broke.
-What to do about failures is decided in ``execute.py``, the same for all engines.
+What to do about failures is decided in ``execution.py``, the same for all engines.
 """
 
 import os
 import uuid
 import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
 
 from noisescale._version import __version__
 from noisescale.checks import check_whole
 from noisescale.errors import InputError
 from noisescale.jobs import isolation
-from noisescale.jobs.isolation import ONE_THREAD, WorkerDiedError
-
-_PATIENCE = 120  # seconds until a worker must have shown a sign of life
+from noisescale.jobs.isolation import ONE_THREAD, START, WorkerDiedError
 
 
 class EngineError(RuntimeError):
     """The workers cannot be used at all; what had finished is in the store."""
 
 
+@runtime_checkable
 class Engine(Protocol):
-    """What a sweep needs of the machinery that executes it."""
+    """What a sweep needs of the machinery that executes it; any object with these four will do."""
 
     def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have ``work``, a ``module:function``, called; the future gives its records."""
@@ -44,8 +45,11 @@ class Engine(Protocol):
 
 
 def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
-    """The engine for ``executor``: None, an Executor, a Dask client or its scheduler's address."""
-    if isinstance(executor, (LocalEngine, ExecutorEngine, DaskEngine)):
+    """The engine for ``executor``.
+
+    That is None, an :class:`Engine`, an Executor, a Dask client or its scheduler's address.
+    """
+    if isinstance(executor, Engine):
         return executor
     if workers is not None:
         workers = check_whole("workers", workers, at_least=1)
@@ -56,9 +60,22 @@ def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
     if isinstance(executor, str) or hasattr(executor, "get_executor"):
         return DaskEngine(executor)
     raise InputError(
-        "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client or the "
-        f"address of a Dask scheduler, got {type(executor).__name__}."
+        "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client, the "
+        f"address of a Dask scheduler or an engine, got {type(executor).__name__}."
     )
+
+
+@contextmanager
+def engine_for(executor: Any, *, workers: int | None = None) -> Iterator[Engine]:
+    """An engine that the first task starts and the end stops; a caller's own is left running."""
+    if isinstance(executor, Engine):
+        yield executor
+        return
+    engine = LazyEngine(lambda: open_engine(executor, workers=workers))
+    try:
+        yield engine
+    finally:
+        engine.stop()
 
 
 def cores() -> int:
@@ -76,6 +93,37 @@ def is_death(error: BaseException) -> bool:
     return type(error).__name__ in ("KilledWorker", "FutureCancelledError", "LostWorkerError")
 
 
+class LazyEngine:
+    """An engine that ``open`` makes for the first task: none at all, if every run is stored."""
+
+    def __init__(self, open: Callable[[], Engine]) -> None:
+        self._open = open
+        self._started: Engine | None = None
+
+    def _engine(self) -> Engine:
+        if self._started is None:
+            self._started = self._open()
+        return self._started
+
+    def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
+        """Have the runs executed, by an engine that is started now if there is none."""
+        return self._engine().submit(work, *args)
+
+    def capacity(self) -> int:
+        """As the engine says, which is started to be asked."""
+        return self._engine().capacity()
+
+    def restart(self) -> None:
+        """Start it again after a broken pool."""
+        self._engine().restart()
+
+    def stop(self) -> None:
+        """Stop what was started, if anything was."""
+        if self._started is not None:
+            self._started.stop()
+            self._started = None
+
+
 class LocalEngine:
     """Worker processes on this machine, one thread each."""
 
@@ -88,7 +136,12 @@ class LocalEngine:
 
         # loky takes loaded data for a leak and restarts the worker, compiled programs and all.
         env = ONE_THREAD | {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
-        pool: Executor = LokyPool(self._workers, initializer=isolation.start_worker, env=env)
+        pool: Executor = LokyPool(
+            self._workers,
+            initializer=isolation.start_worker,
+            initargs=(os.getpid(),),
+            env=env,
+        )
         _greet(pool, patient=False)
         return pool
 
@@ -186,10 +239,10 @@ class DaskEngine:
 
     def _wait_for_workers(self) -> None:
         try:
-            self._client.wait_for_workers(1, timeout=_PATIENCE)
+            self._client.wait_for_workers(1, timeout=START)
         except TimeoutError:
             raise InputError(
-                f"the Dask cluster has no workers after {_PATIENCE} s: start some, `dask worker`."
+                f"the Dask cluster has no workers after {START:g} s: start some, `dask worker`."
             ) from None
 
 
@@ -216,7 +269,7 @@ def _greet(pool: Executor, *, patient: bool) -> None:
     is no reason to give up.
     """
     try:
-        version = pool.submit(isolation.ping).result(timeout=_PATIENCE)
+        version = pool.submit(isolation.ping).result(timeout=START)
     except ModuleNotFoundError as error:
         raise InputError(
             f"the workers cannot import noisescale ({error}): install it where they run."
@@ -224,7 +277,7 @@ def _greet(pool: Executor, *, patient: bool) -> None:
     except TimeoutError as error:
         if patient:
             return
-        raise EngineError(f"the workers do not start within {_PATIENCE} s.") from error
+        raise EngineError(f"the workers do not start within {START:g} s.") from error
     except Exception as error:
         raise EngineError(f"the workers do not start: {type(error).__name__}: {error}") from error
     if version != __version__:

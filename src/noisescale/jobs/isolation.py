@@ -33,6 +33,10 @@ ONE_THREAD = {
 }
 
 
+START = 120.0  # seconds in which a process must have started
+PARENT_CHECK = 0.5  # seconds between a worker's looks at whether its parent is still there
+
+
 class WorkerDiedError(RuntimeError):
     """A worker process ended before it could answer."""
 
@@ -48,9 +52,20 @@ def call(target: str, *args: Any, home: int, owner: str) -> Any:
     return _child(owner).call(target, *args)
 
 
-def call_within(seconds: float, target: str, *args: Any, owner: str) -> Any:
-    """The same in a child process, which is killed if it does not answer in time."""
+def call_within(seconds: float, target: str, *args: Any, owner: str, ready: tuple[Any, ...]) -> Any:
+    """The same in a child process, which is killed if it does not answer in time.
+
+    A new child first makes the call ``ready``, such as imports, which does not count against
+    ``seconds``: how long a process takes to start says nothing of the work.
+    """
     child = _child(owner)
+    if not child.ready:
+        _limited(child, max(seconds, START), *ready)
+        child.ready = True
+    return _limited(child, seconds, target, *args)
+
+
+def _limited(child: "_Child", seconds: float, target: str, *args: Any) -> Any:
     late = threading.Event()
 
     def end() -> None:
@@ -74,11 +89,16 @@ def ping() -> str:
     return __version__
 
 
-def start_worker() -> None:
-    """Set up a worker process: one thread, deaf to Ctrl-C, gone when its parent is gone."""
+def start_worker(parent: int) -> None:
+    """Set up a worker process: one thread, deaf to Ctrl-C, gone when its parent is gone.
+
+    ``parent`` is the process id that the parent itself gives: one that was killed while its workers
+    were starting can no longer be asked for, and whoever adopts them lives on. So a worker outlives
+    its parent by its own start, if that was still under way, and :data:`PARENT_CHECK` seconds.
+    """
     _prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
 
 
 def stop_children(owner: str) -> None:
@@ -104,7 +124,7 @@ def _resolve(target: str) -> Any:
 
 def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(0.5)
+        time.sleep(PARENT_CHECK)
     os._exit(1)
 
 
@@ -113,9 +133,10 @@ class _Child:
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
+        self.ready = False
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
@@ -171,7 +192,7 @@ def _child(owner: str) -> _Child:
 
 def _serve() -> None:
     """Answer calls on stdin until it closes; what they print goes to stderr."""
-    start_worker()
+    start_worker(int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

@@ -1,7 +1,7 @@
 """How far the work is: bars on a terminal, lines elsewhere, or nothing."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -14,26 +14,27 @@ _EVERY = 10.0  # seconds between lines
 
 
 class Run(Protocol):
-    """What is told of a run."""
+    """What a progress must know of a run."""
 
     @property
     def cost(self) -> float:
-        """Its work, in any unit."""
+        """Its work, in a unit that all runs of a sweep share."""
         ...
 
-    @property
-    def steps(self) -> int:
-        """Its number of updates."""
-        ...
+    def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
+        """How well it did by its ``final`` numbers, more is better, and the same in words.
 
-    @property
-    def batch_size(self) -> int:
-        """Its batch size."""
+        None if they do not say.
+        """
         ...
 
 
 class Progress:
-    """Told what happens, and says nothing. Others show it."""
+    """Hears what happens, and says nothing. Subclasses show it.
+
+    Functions with an argument ``progress`` take False for nothing, True for what suits the place
+    where stderr goes (bars on a terminal, lines elsewhere), or an object of this class.
+    """
 
     def line(self, text: str) -> None:
         """Something began or is worth knowing."""
@@ -132,6 +133,16 @@ class BarProgress(Progress):
 
 
 @contextmanager
+def chosen_progress(progress: bool | Progress) -> Iterator[Progress]:
+    """What a caller's ``progress=`` asks for; an object of theirs is theirs to close."""
+    if isinstance(progress, Progress):
+        yield progress
+    else:
+        with show_progress(silent=not progress) as shown:
+            yield shown
+
+
+@contextmanager
 def show_progress(*, silent: bool = False) -> Iterator[Progress]:
     """The progress that suits where stderr goes."""
     console = Console(stderr=True)
@@ -145,38 +156,34 @@ def show_progress(*, silent: bool = False) -> Iterator[Progress]:
 
 
 class _Tally:
-    """Runs done, their speed, the time left by the work they stand for, and the best so far."""
+    """Runs done, the time left by the work they stand for, and the best so far."""
 
     def __init__(self, runs: Sequence[Run], n_stored: int) -> None:
         self.n_runs, self.n_stored = len(runs), n_stored
         self.cost = sum(run.cost for run in runs)
-        self.cost_done, self.steps_done, self.n_done = 0.0, 0, 0
+        self.cost_done, self.n_done = 0.0, 0
         self.troubles: dict[str, int] = {}
-        self.best: tuple[float, str, int] | None = None  # test accuracy or score, batch size
+        self.best: tuple[float, str] | None = None
         self._began = time.monotonic()
 
     def add(self, run: Run, record: dict[str, Any]) -> None:
-        final = record.get("final") or {}
         self.n_done += 1
         self.cost_done += run.cost
-        self.steps_done += final.get("steps_done", 0)
         if record["status"] != "done":
             self.troubles[record["status"]] = self.troubles.get(record["status"], 0) + 1
-        for name in ("test_accuracy", "score"):
-            value = final.get(name)
-            if value is not None and (self.best is None or value > self.best[0]):
-                self.best = value, name.replace("_", " "), run.batch_size
+        merit = run.merit(record.get("final") or {})
+        if merit is not None and (self.best is None or merit[0] > self.best[0]):
+            self.best = merit
 
     def __str__(self) -> str:
         passed = max(time.monotonic() - self._began, 1e-9)
-        parts = [f"{self.n_done} of {self.n_runs} runs", f"{self.steps_done / passed:,.0f} steps/s"]
+        parts = [f"{self.n_done} of {self.n_runs} runs"]
         if self.cost_done > 0 and self.n_done < self.n_runs:
             left = passed * (self.cost - self.cost_done) / self.cost_done
             parts.append(f"{_duration(left)} left")
         parts += [f"{count} {status}" for status, count in self.troubles.items()]
         if self.best is not None:
-            value, name, batch_size = self.best
-            parts.append(f"best {name} {value:.4f} at B = {batch_size}")
+            parts.append(f"best {self.best[1]}")
         return ", ".join(parts)
 
 

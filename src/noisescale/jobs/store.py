@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pandas as pd
 
@@ -54,9 +54,37 @@ ON CONFLICT (key) DO UPDATE SET {", ".join(f"{c} = excluded.{c}" for c in _COLUM
 WHERE runs.status = 'failed'
 """
 STATUSES = ("done", "diverged", "failed")
-_COUNTS = ("steps_done", "diverged_at", "n_classes")
-METRICS = ("train_accuracy", "train_cross_entropy", "test_accuracy", "test_cross_entropy")
-_KNOWN = {*METRICS, *_COUNTS}
+_CIRCUMSTANCES = _COLUMNS[5:]
+
+
+def make_folder(folder: Path) -> Path:
+    """The folder of a store, made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"the store cannot be put into {folder} ({error.strerror}): choose another folder."
+        ) from None
+    return folder
+
+
+class RunSource(Protocol):
+    """Where runs come from: a store that is written, or tables that were shipped.
+
+    Keys that a source lacks are left out of what it gives.
+    """
+
+    def statuses(self, keys: Iterable[str]) -> dict[str, str]:
+        """The status of the runs by key."""
+        ...
+
+    def frame(self, keys: Iterable[str]) -> pd.DataFrame:
+        """A row a run, ordered by key."""
+        ...
+
+    def curves(self, keys: Iterable[str]) -> pd.DataFrame:
+        """A row an evaluation, ordered by key and step."""
+        ...
 
 
 def store_path(path: Path | str) -> Path:
@@ -109,21 +137,21 @@ class RunStore:
             return {row["key"]: row["status"] for row in self._rows(keys, "key, status")}
 
     def frame(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
-        """A row a run, ordered by key: configuration, status, final metrics, circumstances."""
-        rows = []
+        """A row a run, ordered by key: configuration, status, final numbers, circumstances."""
+        rows: list[dict[str, Any]] = []
+        configured: dict[str, None] = {}  # dictionaries keep the order of their names
+        measured: dict[str, None] = {}
         with self._reporting():
             for row in self._rows(keys):
-                final = json.loads(row["final"])
-                rows.append(
-                    {"key": row["key"], **json.loads(row["config"]), "status": row["status"]}
-                    | {name: final.get(name, float("nan")) for name in METRICS}
-                    | {name: final.get(name) for name in _COUNTS}
-                    | {name: value for name, value in final.items() if name not in _KNOWN}
-                    | {name: row[name] for name in _COLUMNS[5:]}
-                )
-        columns = None if rows else ["key", "status", *METRICS, *_COUNTS, *_COLUMNS[5:]]
-        frame = pd.DataFrame(rows, columns=columns)
-        return frame.astype(dict.fromkeys(_COUNTS, "Int64"))
+                config, final = json.loads(row["config"]), json.loads(row["final"])
+                configured |= dict.fromkeys(config)
+                measured |= dict.fromkeys(final)
+                around = {name: row[name] for name in ("key", "status", *_CIRCUMSTANCES)}
+                rows.append(config | final | around)
+        columns = ["key", *configured, "status", *measured, *_CIRCUMSTANCES]
+        frame = pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
+        numbers = {name: _as_numbers([row.get(name) for row in rows]) for name in measured}
+        return frame.assign(**numbers)
 
     def curves(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
         """A row an evaluation: key, step, and the metrics then; ordered by key and step."""
@@ -133,7 +161,7 @@ class RunStore:
                 if history := json.loads(row["history"]):
                     parts.append(pd.DataFrame({"key": row["key"], **history}))
         if not parts:
-            return pd.DataFrame(columns=["key", "step", *METRICS])
+            return pd.DataFrame(columns=["key", "step"])
         return pd.concat(parts, ignore_index=True)
 
     def _rows(self, keys: Iterable[str] | None, columns: str = "*") -> Iterator[sqlite3.Row]:
@@ -294,6 +322,14 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(_SCHEMA)
     connection.execute("COMMIT")
     connection.isolation_level = "DEFERRED"
+
+
+def _as_numbers(values: list[Any]) -> "pd.Series[Any]":
+    """A column: whole numbers stay whole where some runs have none, others become floats."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int}:
+        return pd.Series(values, dtype="Int64")
+    return pd.Series(values, dtype=float if kinds <= {int, float} else object)
 
 
 def _encode(value: Any) -> Any:

@@ -24,12 +24,12 @@ import jax
 import jax.numpy as jnp
 from numpy.typing import ArrayLike
 
-from noisescale.arrays import check_data, check_params, count_examples, forgets_constants
+from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_whole
-from noisescale.likelihood import LIKELIHOODS, Likelihood
-from noisescale.training.evaluation import ApplyFn, evaluation_steps
-from noisescale.training.loop import Walk, evaluator, follow
-from noisescale.training.result import Progress, TrainResult
+from noisescale.likelihood import Likelihood
+from noisescale.training.evaluation import ApplyFn
+from noisescale.training.loop import Walk, follow, set_up
+from noisescale.training.result import TrainResult, Waypoint
 from noisescale.training.settings import Rates, Settings
 
 _CHUNK = 256  # steps of SGD in one call of the compiled loop
@@ -54,7 +54,7 @@ def simulate_sgd_sde(
     test_data: tuple[ArrayLike, ArrayLike] | None = None,
     evaluate_at: str | Iterable[int] = "log",
     n_evaluations: int = 30,
-    progress: Callable[[Progress], None] | None = None,
+    callback: Callable[[Waypoint], None] | None = None,
 ) -> TrainResult:
     """Integrate the stochastic differential equation of SGD, to lay beside :func:`train`.
 
@@ -70,7 +70,7 @@ def simulate_sgd_sde(
             noise of shuffled batches is correlated in time, so no such equation describes it.
         substeps: integration steps for each step of SGD.
         seed: decides the noise.
-        evaluate_at, n_evaluations, progress: as for :func:`train`.
+        evaluate_at, n_evaluations, callback: as for :func:`train`.
 
     >>> import noisescale as ns
     >>> x, y = [[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1]
@@ -79,11 +79,16 @@ def simulate_sgd_sde(
     >>> ns.simulate_sgd_sde(model, model.init(0), (x, y), **sgd).final.train_accuracy
     1.0
     """
-    settings = Settings(
+    setup = set_up(
+        apply_fn,
+        params,
+        train_data,
+        test_data,
+        evaluate_at=evaluate_at,
+        n_evaluations=n_evaluations,
         learning_rate=learning_rate,
         batch_size=batch_size,
         momentum=momentum,
-        n_train=count_examples(train_data, "train_data"),
         steps=steps,
         prior_precision=prior_precision,
         likelihood=likelihood,
@@ -92,26 +97,30 @@ def simulate_sgd_sde(
         seed=seed,
     )
     check_whole("substeps", substeps, at_least=1)
-    schedule = evaluation_steps(evaluate_at, steps=settings.steps, n_evaluations=n_evaluations)
-    nll = LIKELIHOODS[likelihood]
-    w = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), check_params(params))
-    x, y, n_classes = check_data(apply_fn, w, train_data, nll, "train_data")
-    evaluate = evaluator(apply_fn, nll, w, (x, y), test_data)
-    rates = settings.rates(n_classes)
-    spread = _spread(settings)
-    x_device, y_device = jnp.asarray(x), jnp.asarray(y)
+    w, spread = setup.params, _spread(setup.settings)
+    x, y = jnp.asarray(setup.x), jnp.asarray(setup.y)
     accumulator = jax.tree.map(jnp.zeros_like, w)
-    key = jax.random.key(settings.seed)
+    key = jax.random.key(setup.settings.seed)
 
     def advance(at_most: int) -> tuple[int, bool]:
         nonlocal w, accumulator, key
         n = min(_CHUNK, at_most)
         w, accumulator, key, finite = _stretch(
-            apply_fn, nll, w, accumulator, x_device, y_device, key, n, rates, spread, substeps
+            apply_fn,
+            setup.likelihood,
+            w,
+            accumulator,
+            x,
+            y,
+            key,
+            n,
+            setup.rates,
+            spread,
+            substeps,
         )
         return n, bool(finite)
 
-    return follow(Walk(advance, lambda step: w), schedule, settings, evaluate, progress)
+    return follow(Walk(advance, lambda step: w), setup, callback)
 
 
 def _spread(settings: Settings) -> float:

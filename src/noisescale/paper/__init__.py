@@ -1,5 +1,6 @@
-"""The paper, re-measured: one module a section, the claims, and the report."""
+"""The paper, re-measured: one module a section, from measurement to report."""
 
-from noisescale.paper.run import SECTIONS, PaperReport, redraw, run_paper
+from noisescale.paper.sections import SECTIONS
+from noisescale.paper.stages import PaperReport, redraw, run_paper
 
 __all__ = ["SECTIONS", "PaperReport", "redraw", "run_paper"]

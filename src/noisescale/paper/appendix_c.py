@@ -14,94 +14,94 @@ from noisescale.noise.gradients import GradientNoise, gradient_noise
 from noisescale.noise.per_example import dense_factors
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN
 from noisescale.paper.claims import conclude
-from noisescale.paper.runs import Array, Estimate, estimate, short
-from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.runs import Array, short
+from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
 from noisescale.seeds import random_stream
 from noisescale.training import SAMPLERS, BatchStream, paper_network, train
+from noisescale.uncertainty import Estimate, mean_of
 
 _BATCH_SIZES = (1, 3, 10, 30, 100, 300, 700, 900, 999, 1_000)
 _N_BATCHES = {"smoke": 200, "quick": 2_000, "full": 5_000}
 _MIDWAY = {"smoke": 50, "quick": 1_000, "full": 1_000}
 _LAW = "without_replacement"
+_POINTS = ("at initialisation", "in mid-training")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The gradient noise at one point in training.
+
+    Attributes:
+        trace, trace_std: tr F over the training images, and its standard error.
+        participation: (sum of eigenvalues)^2 over the sum of their squares of F: how many
+            directions matter.
+        critical: the critical batch size, in words.
+    """
+
+    trace: float
+    trace_std: float
+    participation: float
+    critical: str
+
+
+@dataclass(frozen=True)
+class Data(Measured):
+    """The variance law, and the noise itself, at two points in training."""
+
+    # (point, sampler, batch size): measured over predicted trace
+    ratios: dict[tuple[str, str, int], Estimate]
+    noise: list[tuple[Noise, Noise]]  # by seed, at each point
 
 
 @dataclass(frozen=True)
 class _Point:
-    """The noise at one point in training: its trace, and the Gram matrix of centred gradients."""
-
-    noise: GradientNoise
-    gram: Array  # (N, N)
-
-    @property
-    def participation(self) -> float:
-        """(sum of eigenvalues)^2 over the sum of their squares: how many directions matter."""
-        return float(np.trace(self.gram) ** 2 / np.sum(self.gram**2))
+    noise: Noise
+    gram: Array  # (N, N), of centred gradients
 
 
-def measure(context: Context) -> Outcome:
-    """Measure the variance law at two points; judge C28 and C40."""
+def measure(context: Context) -> Data:
+    """Variances of batches by three samplers, at initialisation and in mid-training."""
     points = [_points(context, seed) for seed in range(context.seeds)]
-    ratios = {
-        (when, sampler, B): _ratios(context, points, k, sampler, B)
-        for k, when in enumerate(("at initialisation", "in mid-training"))
-        for sampler in SAMPLERS
-        for B in _BATCH_SIZES
-    }
-    law = {key: value for key, value in ratios.items() if key[1] == _LAW and key[2] < N_TRAIN}
-    silent = max(abs(ratios[when, _LAW, N_TRAIN].mean) for when, _, _ in law)
-    off = {key: abs(value.mean - 1) / value.error for key, value in law.items()}
-    participation = np.array([[point.participation for point in pair] for pair in points])
-    p_effective = N_TRAIN - 1  # the most that N examples can span, fewer than the live weights
-    change = np.array([abs(b.noise.trace / a.noise.trace - 1) for a, b in points])
-    change_error = np.array(
-        [
-            np.hypot(
-                b.noise.trace_error / a.noise.trace,
-                a.noise.trace_error * b.noise.trace / a.noise.trace**2,
-            )
-            for a, b in points
-        ]
+    return Data(
+        at=context.at,
+        ratios={
+            (when, sampler, B): _ratios(context, [pair[k].gram for pair in points], sampler, B)
+            for k, when in enumerate(_POINTS)
+            for sampler in SAMPLERS
+            for B in _BATCH_SIZES
+        },
+        noise=[(a.noise, b.noise) for a, b in points],
     )
-    how = f"{context.seeds} seeds, {_N_BATCHES[context.scale]:,} batches each, N = {N_TRAIN:,}"
-    return Outcome(
+
+
+def judge(data: Data) -> Findings:
+    """C28, the law of the variance, and C40, its shape and change."""
+    law = {key: r for key, r in data.ratios.items() if key[1] == _LAW and key[2] < N_TRAIN}
+    silent = max(abs(data.ratios[when, _LAW, N_TRAIN].value) for when in _POINTS)
+    off = {key: abs(ratio.value - 1) / ratio.std for key, ratio in law.items()}
+    participation = np.array([[noise.participation for noise in pair] for pair in data.noise])
+    p_effective = N_TRAIN - 1  # the most that N examples can span, fewer than the live weights
+    change = np.array([abs(b.trace / a.trace - 1) for a, b in data.noise])
+    change_std = np.array(
+        [np.hypot(b.trace_std / a.trace, a.trace_std * b.trace / a.trace**2) for a, b in data.noise]
+    )
+    scale = data.at.scale
+    how = f"{data.at.seeds} seeds, {_N_BATCHES[scale]:,} batches each, N = {N_TRAIN:,}"
+    return Findings(
         statement=(
             "Section 5 takes the gradient error of a batch drawn without replacement to have "
             "variance N(N/B - 1)F, with F the covariance of per-example gradients, which depends "
             "on the parameters and is not isotropic. Both are measured here, on the paper's "
-            f"network at initialisation and after {_MIDWAY[context.scale]:,} updates."
-        ),
-        pictures=(_draw(ratios),),
-        measurements=(
-            Measurement(
-                "largest deviation from the law, in standard errors",
-                f"{max(off.values()):.2g} of {len(off)} sizes and points",
-                how,
-            ),
-            *(
-                Measurement(
-                    f"directions that carry the noise, {when}",
-                    str(estimate(participation[:, k])),
-                    "participation ratio of F's spectrum",
-                )
-                for k, when in enumerate(("at initialisation", "in mid-training"))
-            ),
-            *(
-                Measurement(
-                    f"critical batch size, {when}, seed 0",
-                    _critical(points[0][k].noise),
-                    "tr S/|G|^2, jackknife interval",
-                )
-                for k, when in enumerate(("at initialisation", "in mid-training"))
-            ),
+            f"network at initialisation and after {_MIDWAY[scale]:,} updates."
         ),
         judgements=(
             conclude(
                 "C28",
                 [max(off.values()) < 3, silent < 1e-6],
-                decidable=context.decidable,
+                decidable=data.at.decidable,
                 measured={
-                    "trace ratio at B = 30": short(law["at initialisation", _LAW, 30].mean),
+                    "trace ratio at B = 30": short(law[_POINTS[0], _LAW, 30].value),
                     "ratio left at B = N": short(silent),
                 },
                 uncertainty={
@@ -113,17 +113,40 @@ def measure(context: Context) -> Outcome:
                 "C40",
                 [
                     bool((participation < 0.1 * p_effective).all()),
-                    bool((change > 3 * change_error).all()),
+                    bool((change > 3 * change_std).all()),
                 ],
-                decidable=context.decidable,
+                decidable=data.at.decidable,
                 measured={
                     "participation ratio": short(participation.mean()),
                     "relative change of tr F": short(change.mean()),
                 },
                 uncertainty={
                     "p_effective": p_effective,
-                    "standard error of the change": short(change_error.mean()),
+                    "standard error of the change": short(change_std.mean()),
                 },
+            ),
+        ),
+        measurements=(
+            Measurement(
+                "largest deviation from the law, in standard errors",
+                f"{max(off.values()):.2g} of {len(off)} sizes and points",
+                how,
+            ),
+            *(
+                Measurement(
+                    f"directions that carry the noise, {when}",
+                    str(mean_of(participation[:, k])),
+                    "participation ratio of F's spectrum",
+                )
+                for k, when in enumerate(_POINTS)
+            ),
+            *(
+                Measurement(
+                    f"critical batch size, {when}, seed 0",
+                    data.noise[0][k].critical,
+                    "tr S/|G|^2, jackknife interval",
+                )
+                for k, when in enumerate(_POINTS)
             ),
         ),
         remarks=(
@@ -131,6 +154,11 @@ def measure(context: Context) -> Outcome:
             "variance lies between the other two.",
         ),
     )
+
+
+def draw(data: Data) -> tuple[Picture, ...]:
+    """The variance over the law, by sampler."""
+    return (_draw(data.ratios),)
 
 
 def _critical(noise: GradientNoise) -> str:
@@ -157,11 +185,14 @@ def _points(context: Context, seed: int) -> tuple[_Point, _Point]:
         seed=seed,
         evaluate_at="final",
     ).params
-    made = [
-        _Point(gradient_noise(network, params, pair), _gram(params, *pair))
-        for params in (start, midway)
-    ]
-    return made[0], made[1]
+    at_start, at_midway = (_point(params, pair) for params in (start, midway))
+    return at_start, at_midway
+
+
+def _point(params: Any, pair: tuple[NDArray[Any], NDArray[Any]]) -> _Point:
+    noise, gram = gradient_noise(paper_network(), params, pair), _gram(params, *pair)
+    participation = float(np.trace(gram) ** 2 / np.sum(gram**2))
+    return _Point(Noise(noise.trace, noise.trace_error, participation, _critical(noise)), gram)
 
 
 def _gram(params: Any, x: NDArray[Any], y: NDArray[Any]) -> Array:
@@ -174,13 +205,10 @@ def _gram(params: Any, x: NDArray[Any], y: NDArray[Any]) -> Array:
     return np.asarray(gram - gram.mean(axis=1, keepdims=True))
 
 
-def _ratios(
-    context: Context, points: list[tuple[_Point, _Point]], k: int, sampler: str, batch_size: int
-) -> Estimate:
+def _ratios(context: Context, grams: list[Array], sampler: str, batch_size: int) -> Estimate:
     """Measured over predicted (without replacement) trace, over batches of all seeds."""
     values = []
-    for seed, pair in enumerate(points):
-        gram = pair[k].gram
+    for seed, gram in enumerate(grams):
         rng = random_stream(seed, f"variance law {sampler} {batch_size}")
         stream = BatchStream(sampler, n_train=N_TRAIN, batch_size=batch_size, rng=rng)
         # A batch's squared error is the sum of the Gram matrix over its members.
@@ -195,20 +223,20 @@ def _ratios(
         trace = np.trace(gram) / (N_TRAIN - 1)
         at = min(batch_size, N_TRAIN - 1)  # at B = N the law says 0: in units of its neighbour
         values.append(squared / (trace * (1 / at - 1 / N_TRAIN)))
-    return estimate(np.concatenate(values))
+    return mean_of(np.concatenate(values))
 
 
 def _draw(ratios: dict[tuple[str, str, int], Estimate]) -> Picture:
     with house_style():
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
-        for axes, when in zip(panels, ("at initialisation", "in mid-training"), strict=True):
+        for axes, when in zip(panels, _POINTS, strict=True):
             for colour, sampler in enumerate(SAMPLERS):
                 points = [ratios[when, sampler, B] for B in _BATCH_SIZES[:-1]]
                 axes.errorbar(
                     _BATCH_SIZES[:-1],
-                    [p.mean for p in points],
-                    yerr=[3 * p.error for p in points],
+                    [p.value for p in points],
+                    yerr=[3 * p.std for p in points],
                     color=COLOURS[colour],
                     marker=".",
                     label=sampler.replace("_", " "),
@@ -229,4 +257,4 @@ def _draw(ratios: dict[tuple[str, str, int], Estimate]) -> Picture:
     )
 
 
-SECTION = Section(id="C", title="Appendix C: the size and shape of gradient noise", measure=measure)
+SECTION = Section("C", "Appendix C: the size and shape of gradient noise", measure, judge, draw)

@@ -1,6 +1,7 @@
 """Appendix D: do SGD's fluctuations depend on (epsilon, N, B, m) through the noise scale alone?"""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +29,12 @@ from noisescale.paper.matched import (
     differ,
     with_noise_scale,
 )
-from noisescale.paper.runs import Array, Estimate, estimate, short
-from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.runs import Array, short
+from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.seeds import random_stream
 from noisescale.training import BatchStream, paper_network, train
+from noisescale.uncertainty import Estimate, mean_of
 
 _CURVATURE = 1.0  # of the quadratic
 _COORDINATES = 32  # independent copies of it, sharing their batches
@@ -96,18 +98,62 @@ class _Place:
     noise: Array  # (10,)
 
 
-def measure(context: Context) -> Outcome:
-    """Measure stationary fluctuations on a quadratic and on the network; judge C29."""
-    quadratic = {s: _quadratic(context, s) for s in _QUADRATIC}
-    places = [_place(context, seed) for seed in range(context.seeds)]
-    top = float(np.mean([place.curvatures[0] for place in places]))
-    network = {}
+@dataclass(frozen=True)
+class Fluctuations:
+    """One seed's network: its curvature, and the noise scales that its fluctuations show.
+
+    Attributes:
+        top_curvature: the largest of the mean cost.
+        stiffening: curvature over one fluctuation over the Hessian's, 1 for a quadratic.
+        shown: by setting, in each of some blocks of time.
+    """
+
+    top_curvature: float
+    stiffening: float
+    shown: dict[Setting, Array]
+
+
+@dataclass(frozen=True)
+class Data(Measured):
+    """The noise scales that stationary fluctuations show."""
+
+    quadratic: dict[Setting, Estimate]
+    networks: list[Fluctuations]  # by seed
+
+    @property
+    def network(self) -> dict[Setting, Estimate]:
+        """By setting, over the blocks of all seeds."""
+        return {
+            setting: mean_of(np.concatenate([one.shown[setting] for one in self.networks]))
+            for setting in self.networks[0].shown
+        }
+
+
+def measure(context: Context) -> Data:
+    """Stationary fluctuations on a quadratic and on the network."""
+    return Data(
+        at=context.at,
+        quadratic={setting: _quadratic(context, setting) for setting in _QUADRATIC},
+        networks=[context.kept(fluctuations, seed=seed) for seed in range(context.seeds)],
+    )
+
+
+def fluctuations(context: Context, seed: int) -> Fluctuations:
+    """Those of the network about one minimum, at every setting."""
+    place = _place(context, seed)
+    shown = {}
     for setting in _NETWORK[:: _EVERY[context.scale]]:
-        context.progress.line(f"appendix D: {setting}, the network")
-        found = [_network(context, setting, place, k) for k, place in enumerate(places)]
-        network[setting] = estimate(np.concatenate(found))
+        context.progress.line(f"appendix D: {setting}, the network, seed {seed}")
+        shown[setting] = _network(context, setting, place, seed)
+    return Fluctuations(float(place.curvatures[0]), _stiffening(place), shown)
+
+
+def judge(data: Data) -> Findings:
+    """C29: equal noise scales fluctuate alike, unequal ones do not."""
+    quadratic, network = data.quadratic, data.network
+    top = float(np.mean([one.top_curvature for one in data.networks]))
     off = {
-        s: abs(seen.mean - float(s.shown_noise_scale(_CURVATURE))) / seen.error
+        s: abs(seen.value - float(s.shown_noise_scale(_CURVATURE))) / seen.std
         for s, seen in quadratic.items()
     }
     parts = {
@@ -117,7 +163,7 @@ def measure(context: Context) -> Outcome:
         "network, equal g agree": agree(network, top),
         "network, twice g differ": differ(network, top),
     }
-    return Outcome(
+    return Findings(
         statement=(
             "Appendix D derives that SGD with momentum fluctuates with the noise scale "
             "g = ε(N/B - 1)/(1 - m): settings that share g should fluctuate alike. The variance of "
@@ -126,54 +172,23 @@ def measure(context: Context) -> Outcome:
             f"{_DIRECTIONS} directions of largest curvature, and is shown as the noise scale that "
             "would cause it, 2Nh Var(w)/F."
         ),
-        pictures=(_draw(quadratic, network),),
-        measurements=(
-            Measurement(
-                "largest deviation from the closed form, in standard errors",
-                f"{max(off.values()):.2g} of {len(off)} settings",
-                f"quadratic, {_QUADRATIC_STEPS[context.scale]:,} updates of "
-                f"{_COORDINATES} coordinates",
-            ),
-            Measurement(
-                "curvature over one fluctuation, over the Hessian's",
-                str(estimate(np.array([_stiffening(place) for place in places]))),
-                "the network, differences of gradients, mean of the directions: 1 for a "
-                "quadratic, more where the minimum lies on kinks of its ReLUs",
-            ),
-            *(
-                Measurement(
-                    f"noise scale shown by the quadratic, {s}",
-                    f"{seen}; closed form {float(s.shown_noise_scale(_CURVATURE)):.4g}",
-                    f"{s.kind}, g = {s.noise_scale:.4g}",
-                )
-                for s, seen in quadratic.items()
-            ),
-            *(
-                Measurement(
-                    f"noise scale shown by the network, {s}",
-                    str(seen),
-                    f"{s.kind}, g = {s.noise_scale:.4g}; {_DIRECTIONS} directions, "
-                    f"{context.seeds} seeds, batch means",
-                )
-                for s, seen in network.items()
-            ),
-        ),
         judgements=(
             conclude(
                 "C29",
                 parts.values(),
-                decidable=context.decidable,
+                decidable=data.at.decidable,
                 measured=parts,
                 uncertainty={
                     "largest deviation from the closed form in standard errors": short(
                         max(off.values())
                     ),
                     "largest relative standard error of the network's": short(
-                        max(seen.error / seen.mean for seen in network.values())
+                        max(seen.std / seen.value for seen in network.values())
                     ),
                 },
             ),
         ),
+        measurements=tuple(_measurements(data, network, max(off.values()))),
         remarks=(
             "At fixed g the variance itself falls as 1/N, because the summed cost grows steeper "
             "with N: it is the summed cost's fluctuation that g sets.",
@@ -184,6 +199,40 @@ def measure(context: Context) -> Outcome:
             "leading ones are compared.",
         ),
     )
+
+
+def draw(data: Data) -> tuple[Picture, ...]:
+    """The noise scale shown, setting by setting."""
+    return (_draw(data.quadratic, data.network),)
+
+
+def _measurements(
+    data: Data, network: dict[Setting, Estimate], largest: float
+) -> Iterator[Measurement]:
+    yield Measurement(
+        "largest deviation from the closed form, in standard errors",
+        f"{largest:.2g} of {len(data.quadratic)} settings",
+        f"quadratic, {_QUADRATIC_STEPS[data.at.scale]:,} updates of {_COORDINATES} coordinates",
+    )
+    yield Measurement(
+        "curvature over one fluctuation, over the Hessian's",
+        str(mean_of([one.stiffening for one in data.networks])),
+        "the network, differences of gradients, mean of the directions: 1 for a quadratic, more "
+        "where the minimum lies on kinks of its ReLUs",
+    )
+    for setting, seen in data.quadratic.items():
+        yield Measurement(
+            f"noise scale shown by the quadratic, {setting}",
+            f"{seen}; closed form {float(setting.shown_noise_scale(_CURVATURE)):.4g}",
+            f"{setting.kind}, g = {setting.noise_scale:.4g}",
+        )
+    for setting, seen in network.items():
+        yield Measurement(
+            f"noise scale shown by the network, {setting}",
+            str(seen),
+            f"{setting.kind}, g = {setting.noise_scale:.4g}; {_DIRECTIONS} directions, "
+            f"{data.at.seeds} seeds, batch means",
+        )
 
 
 def _quadratic(context: Context, setting: Setting) -> Estimate:
@@ -202,7 +251,7 @@ def _quadratic(context: Context, setting: Setting) -> Estimate:
     settled = w[steps // 10 :]
     F = h**2 * x.var(axis=0, ddof=1)
     # The mean is known to be 0. Coordinates are independent: their spread is the error.
-    return estimate(2 * setting.n_train * h * (settled**2).mean(axis=0) / F)
+    return mean_of(2 * setting.n_train * h * (settled**2).mean(axis=0) / F)
 
 
 def _place(context: Context, seed: int) -> _Place:
@@ -300,7 +349,7 @@ def _draw(quadratic: dict[Setting, Estimate], network: dict[Setting, Estimate]) 
 def _draw_settings(axes: Axes, shown: dict[Setting, Estimate], title: str) -> None:
     for k, (setting, seen) in enumerate(shown.items()):
         colour = COLOURS[(MATCHED, DOUBLED).index(setting.kind)]
-        axes.errorbar(seen.mean, k, xerr=3 * seen.error, fmt="o", color=colour, markersize=4)
+        axes.errorbar(seen.value, k, xerr=3 * seen.std, fmt="o", color=colour, markersize=4)
     for g in sorted({setting.noise_scale for setting in shown}):
         axes.axvline(g, color="grey", linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(shown)), [str(setting) for setting in shown], fontsize=7)
@@ -308,4 +357,4 @@ def _draw_settings(axes: Axes, shown: dict[Setting, Estimate], title: str) -> No
     axes.set(xlabel="noise scale shown", title=title, xlim=(0, None))
 
 
-SECTION = Section(id="D", title="Appendix D: fluctuations and the noise scale", measure=measure)
+SECTION = Section("D", "Appendix D: fluctuations and the noise scale", measure, judge, draw)

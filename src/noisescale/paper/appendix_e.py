@@ -8,12 +8,21 @@ from matplotlib.figure import Figure
 from noisescale.data import Dataset, DataUnavailableError, load_fashion_mnist
 from noisescale.noise import Recipe
 from noisescale.paper.claims import Judgement, conclude
-from noisescale.paper.runs import Estimate, estimate, short
-from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.runs import Array, short
+from noisescale.paper.section import (
+    Circumstances,
+    Context,
+    Findings,
+    Measured,
+    Measurement,
+    Picture,
+    Section,
+)
 from noisescale.paper.style import house_style, to_svg
 from noisescale.training import DenseNetwork
 from noisescale.tune import TuneResult, train_function, tune_large_batch
 from noisescale.tune.trials import scores_of
+from noisescale.uncertainty import Estimate, mean_of
 
 _FRESH = 1_000  # seeds from here on play no part in the tuning
 _FACTOR = 9  # by which C31 wants the batch to grow
@@ -42,28 +51,46 @@ _SIZES = {
 
 
 @dataclass(frozen=True)
-class _Tuned:
-    """A tuning on one data set, and both its recipes on test images."""
+class Tuned:
+    """A tuning on one data set, and the test scores of its first and last recipe."""
 
     name: str
     result: TuneResult
-    before: Estimate
-    after: Estimate
-    difference: Estimate
+    before: Array  # by fresh seed
+    after: Array
+
+    @property
+    def difference(self) -> Estimate:
+        """After minus before, paired by seed."""
+        return mean_of(self.after - self.before)
 
 
-def measure(context: Context) -> Outcome:
-    """Tune on validation images, compare first and last recipe on test images; judge C31."""
+@dataclass(frozen=True)
+class Data(Measured):
+    """The tunings, MNIST's first, and why one is missing."""
+
+    tuned: list[Tuned]
+    missing: list[str]
+
+
+def measure(context: Context) -> Data:
+    """Tune on validation images, compare first and last recipe on test images."""
     size = _SIZES[context.scale]
-    tuned, remarks = [_tune(context, context.data, size)], []
+    tuned, missing = [_tune(context, context.data, size)], []
     if size.fashion:
         try:
             fashion = load_fashion_mnist()
         except DataUnavailableError as error:
-            remarks.append(f"Fashion-MNIST was not tried: {error}")
+            missing.append(f"Fashion-MNIST was not tried: {error}")
         else:
             tuned.append(_tune(context, fashion, size))
-    return Outcome(
+    return Data(context.at, tuned, missing)
+
+
+def judge(data: Data) -> Findings:
+    """C31 on each data set; MNIST decides."""
+    size = _SIZES[data.at.scale]
+    return Findings(
         statement=(
             "The paper ends with a recipe for large batches: find the best batch size at learning "
             "rate 0.1 and momentum 0.9, then enlarge the batch threefold with the learning rate in "
@@ -72,19 +99,23 @@ def measure(context: Context) -> Outcome:
             "seeds, so that a fall is one beyond its noise. Test images are seen only at the end, "
             "by the first recipe and the last, trained from fresh seeds."
         ),
-        pictures=tuple(_draw(one) for one in tuned),
-        measurements=tuple(m for one in tuned for m in _measurements(one, size)),
-        judgements=tuple(_judge(context, one, primary=k == 0) for k, one in enumerate(tuned)),
+        judgements=tuple(_judge(data.at, one, primary=k == 0) for k, one in enumerate(data.tuned)),
+        measurements=tuple(m for one in data.tuned for m in _measurements(one, size)),
         remarks=(
             "Learning rates in this section are in the usual unit, a cost averaged over the "
             "examples of a batch.",
-            *(f"{one.name}, {note}." for one in tuned for note in one.result.notes),
-            *remarks,
+            *(f"{one.name}, {note}." for one in data.tuned for note in one.result.notes),
+            *data.missing,
         ),
     )
 
 
-def _tune(context: Context, data: Dataset, size: _Size) -> _Tuned:
+def draw(data: Data) -> tuple[Picture, ...]:
+    """The trail of each tuning."""
+    return tuple(_draw(one) for one in data.tuned)
+
+
+def _tune(context: Context, data: Dataset, size: _Size) -> Tuned:
     n = min(size.n_train, len(data.y_train) // 2)
     drawn = data.subset(n_train=min(n + size.n_validation, len(data.y_train)), seed=0)
     x, y = drawn.x_train, drawn.y_train
@@ -116,44 +147,46 @@ def _tune(context: Context, data: Dataset, size: _Size) -> _Tuned:
     )
     scores = np.where(np.isnan(scores), 1 / data.n_classes, scores)  # diverged: chance
     before, after = scores
-    return _Tuned(data.name, result, estimate(before), estimate(after), estimate(after - before))
+    return Tuned(data.name, result, before, after)
 
 
-def _judge(context: Context, tuned: _Tuned, *, primary: bool) -> Judgement:
+def _judge(at: Circumstances, tuned: Tuned, *, primary: bool) -> Judgement:
     ratio = tuned.result.recipe.batch_size / tuned.result.start.batch_size
     difference = tuned.difference
     return conclude(
         "C31",
-        [ratio >= _FACTOR, difference.mean >= -difference.error],
-        decidable=context.scale == "full" and context.data.complete and difference.n >= 5,
+        [ratio >= _FACTOR, difference.value >= -difference.std],
+        decidable=at.scale == "full" and at.complete and len(tuned.before) >= 5,
         measured={
             "batch size, before": tuned.result.start.batch_size,
             "after": tuned.result.recipe.batch_size,
             "updates, before": tuned.result.updates_before,
             "updates, after": tuned.result.updates_after,
-            "test accuracy, after minus before": short(difference.mean),
+            "test accuracy, after minus before": short(difference.value),
         },
-        uncertainty={"standard error": short(difference.error), "fresh seeds": difference.n},
+        uncertainty={"standard error": short(difference.std), "fresh seeds": difference.n},
         convention=tuned.name,
         primary=primary,
     )
 
 
-def _measurements(tuned: _Tuned, size: _Size) -> list[Measurement]:
+def _measurements(tuned: Tuned, size: _Size) -> list[Measurement]:
     result = tuned.result
-    how = f"{tuned.before.n} fresh seeds, {size.epochs:g} epochs, N = {result.recipe.n_train:,}"
+    how = f"{len(tuned.before)} fresh seeds, {size.epochs:g} epochs, N = {result.recipe.n_train:,}"
     runs = f"{result.n_runs} runs, {result.n_updates:,} updates, {result.seconds:.0f} s of training"
     return [
         Measurement(
-            f"{tuned.name}: first recipe", _told(result.start), f"{result.updates_before:,} updates"
+            f"{tuned.name}: first recipe",
+            _in_words(result.start),
+            f"{result.updates_before:,} updates",
         ),
         Measurement(
             f"{tuned.name}: last recipe",
-            _told(result.recipe),
+            _in_words(result.recipe),
             f"{result.updates_after:,} updates; the tuning took {runs}",
         ),
-        Measurement(f"{tuned.name}: test accuracy, first recipe", str(tuned.before), how),
-        Measurement(f"{tuned.name}: test accuracy, last recipe", str(tuned.after), how),
+        Measurement(f"{tuned.name}: test accuracy, first recipe", str(mean_of(tuned.before)), how),
+        Measurement(f"{tuned.name}: test accuracy, last recipe", str(mean_of(tuned.after)), how),
         Measurement(f"{tuned.name}: difference, paired by seed", str(tuned.difference), how),
         Measurement(
             f"{tuned.name}: projected speed-up",
@@ -164,14 +197,14 @@ def _measurements(tuned: _Tuned, size: _Size) -> list[Measurement]:
     ]
 
 
-def _told(recipe: Recipe) -> str:
+def _in_words(recipe: Recipe) -> str:
     return (
         f"B = {recipe.batch_size}, ε = {recipe.learning_rate:.4g}, m = {recipe.momentum:.4g}, "
         f"g = {recipe.noise_scale:.3g}"
     )
 
 
-def _draw(tuned: _Tuned) -> Picture:
+def _draw(tuned: Tuned) -> Picture:
     with house_style():
         figure = Figure(figsize=(7.5, 4.2), layout="constrained")
         axes = figure.add_subplot()
@@ -190,4 +223,4 @@ def _draw(tuned: _Tuned) -> Picture:
     )
 
 
-SECTION = Section(id="E", title="Appendix E: large batches", measure=measure)
+SECTION = Section("E", "Appendix E: large batches", measure, judge, draw)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from noisescale.paper.section import Context, ScaleName
+from noisescale.paper.section import Circumstances, Context, ScaleName
 from noisescale.sweep import RunConfig, make_plan
 
 N_TRAIN = 1_000
@@ -15,6 +15,7 @@ LEARNING_RATE = 1.0  # in the paper's unit: the cost averaged over the classes t
 MOMENTUM = 0.9
 PRIOR_PRECISION = 0.1
 N_CLASSES = 10
+CONVENTION = "cost divided by the number of classes"
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ PENALTIES = {
 }
 
 
-def size_of(context: Context) -> Size:
-    """The sizes for the scale of this report."""
-    return SIZES[context.scale]
+def size_of(at: Circumstances) -> Size:
+    """The sizes for the scale of a measurement."""
+    return SIZES[at.scale]
 
 
 def _shared(context: Context) -> dict[str, Any]:
-    size = size_of(context)
+    size = size_of(context.at)
     return {
         "data": context.data.name,
         "n_train": N_TRAIN,
@@ -71,7 +72,7 @@ def plain_plan(
     cost_convention: str = "per_class",
 ) -> list[RunConfig]:
     """Batch sizes (all of the scale's unless given) without L2: figures 3 and 4, and the units."""
-    size = size_of(context)
+    size = size_of(context.at)
     return make_plan(
         _shared(context)
         | {"n_evaluations": size.n_evaluations, "cost_convention": cost_convention},
@@ -83,8 +84,11 @@ def plain_plan(
 def regularised_plan(context: Context) -> list[RunConfig]:
     """The small and the large batch with L2, under both readings of the penalty: figure 8."""
     return make_plan(
-        _shared(context) | {"evaluate_at": late_steps(size_of(context))},
-        grid={"batch_size": (SMALL, size_of(context).large), "prior_precision": PENALTIES.values()},
+        _shared(context) | {"evaluate_at": late_steps(size_of(context.at))},
+        grid={
+            "batch_size": (SMALL, size_of(context.at).large),
+            "prior_precision": PENALTIES.values(),
+        },
         seeds=context.seeds,
     )
 
@@ -93,7 +97,7 @@ def linear_plan(context: Context) -> list[RunConfig]:
     """Softmax regression at the small and the large batch: C34."""
     return make_plan(
         _shared(context) | {"hidden_widths": (), "evaluate_at": "final"},
-        grid={"batch_size": (SMALL, size_of(context).large)},
+        grid={"batch_size": (SMALL, size_of(context.at).large)},
         seeds=context.seeds,
     )
 

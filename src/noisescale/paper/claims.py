@@ -49,7 +49,7 @@ class Judgement:
     primary: bool = True
 
 
-def judge(
+def judge_each(
     claim_id: str,
     holds: Iterable[bool],
     *,
@@ -86,11 +86,11 @@ def conclude(
 
     One part that is False settles it; all must be True to reproduce the claim.
     """
-    found = list(parts)
+    answers = list(parts)
     verdict = Verdict.UNDECIDED
-    if decidable and found and all(part is True for part in found):
+    if decidable and answers and all(part is True for part in answers):
         verdict = Verdict.REPRODUCED
-    elif decidable and any(part is False for part in found):
+    elif decidable and any(part is False for part in answers):
         verdict = Verdict.NOT_REPRODUCED
     return Judgement(claim_id, verdict, measured, uncertainty, convention, primary)
 
@@ -104,16 +104,16 @@ def all_claims() -> tuple[Claim, ...]:
 
 def entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
     """One entry for each (claim, convention), ready for ``claims.json``."""
-    found: dict[str, list[Judgement]] = {}
+    judged: dict[str, list[Judgement]] = {}
     for judgement in judgements:
-        found.setdefault(judgement.id, []).append(judgement)
+        judged.setdefault(judgement.id, []).append(judgement)
     unmeasured = Verdict.UNDECIDED
     rows = []
     for claim in all_claims():
-        for judgement in found.pop(claim.id, [Judgement(claim.id, unmeasured)]):
+        for judgement in judged.pop(claim.id, [Judgement(claim.id, unmeasured)]):
             rows.append({**asdict(claim), **asdict(judgement)})
-    if found:
-        raise ValueError(f"judgements of claims that do not exist: {sorted(found)}")
+    if judged:
+        raise ValueError(f"judgements of claims that do not exist: {sorted(judged)}")
     return rows
 
 

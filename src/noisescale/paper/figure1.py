@@ -1,5 +1,7 @@
 """Figure 1: accuracy and margin against the prior precision, random and informative labels."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
@@ -9,25 +11,31 @@ from noisescale.paper.logistic import (
     LABELS,
     PREPROCESSINGS,
     Curves,
-    Measured,
+    CurvesBy,
     judge_under,
-    mean_and_error,
     measure_curves,
     n_test,
 )
-from noisescale.paper.section import Context, Outcome, Picture, Section
+from noisescale.paper.section import Context, Findings, Measured, Picture, Section
 from noisescale.paper.style import draw_band, house_style, to_svg
+from noisescale.uncertainty import mean_of
 
 
-def measure(context: Context) -> Outcome:
-    """Measure, judge C01 to C05 under each preprocessing, draw."""
-    curves = measure_curves(context)
-    judgements = [
-        judgement
-        for preprocessing in PREPROCESSINGS
-        for judgement in _judge(context, curves, preprocessing)
-    ]
-    return Outcome(
+@dataclass(frozen=True)
+class Data(Measured):
+    """Accuracies and margins along the path of prior precisions."""
+
+    curves: CurvesBy
+
+
+def measure(context: Context) -> Data:
+    """The exact MAP at every prior precision, shared with figure 2."""
+    return Data(context.at, context.once(measure_curves))
+
+
+def judge(data: Data) -> Findings:
+    """C01 to C05 under each preprocessing."""
+    return Findings(
         statement=(
             "A logistic regression on 800 MNIST images of zeros and ones generalises from the true "
             "labels when it is weakly regularised, yet memorises random labels of the same images. "
@@ -35,8 +43,11 @@ def measure(context: Context) -> Outcome:
             "training images grows with it, and is said to be about 50 % larger for true labels "
             "than for random ones when the regularisation is weak."
         ),
-        pictures=tuple(_draw(curves, preprocessing) for preprocessing in PREPROCESSINGS),
-        judgements=tuple(judgements),
+        judgements=tuple(
+            judgement
+            for preprocessing in PREPROCESSINGS
+            for judgement in _judge(data, preprocessing)
+        ),
         remarks=(
             "The margin is the mean of y (w.x + b)/|w| over the training images, misclassified "
             "ones counted as negative. Every point is the exact minimum of the cost (Newton "
@@ -45,13 +56,19 @@ def measure(context: Context) -> Outcome:
     )
 
 
-def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judgement]:
+def draw(data: Data) -> tuple[Picture, ...]:
+    """One picture for each preprocessing."""
+    return tuple(_draw(data.curves, preprocessing) for preprocessing in PREPROCESSINGS)
+
+
+def _judge(data: Data, preprocessing: str) -> list[Judgement]:
+    curves = data.curves
     true, random = (curves[preprocessing, labels] for labels in LABELS)
-    verdict = judge_under(context, preprocessing)
+    verdict = judge_under(data.at, preprocessing)
     weakest_test = true.test_accuracy[:, 0]
-    chance, error = mean_and_error(random.test_accuracy[:, 0])
+    chance = float(random.test_accuracy[:, 0].mean())
     # Test labels are random: the accuracy of any prediction is binomial around one half.
-    chance_error = np.sqrt(0.25 / n_test(context) / random.n_seeds)
+    chance_error = np.sqrt(0.25 / n_test(data.at) / random.n_seeds)
     memorised = random.train_accuracy[:, 0] == 1
     gain = true.test_accuracy.max(axis=1) - weakest_test
     ratio = true.margin[:, 0] / random.margin[:, 0]
@@ -74,7 +91,7 @@ def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judge
                 "train accuracy": round(float(random.train_accuracy[:, 0].min()), 4),
                 "test accuracy": round(chance, 4),
             },
-            None if error is None else round(float(chance_error), 4),
+            round(float(chance_error), 4) if random.n_seeds > 1 else None,
         ),
         verdict("C03", gain <= 0.01, *_rounded(gain)),
         verdict(
@@ -87,8 +104,8 @@ def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judge
 
 
 def _rounded(values: np.ndarray) -> tuple[float, float | None]:
-    mean, error = mean_and_error(values)
-    return float(f"{mean:.4g}"), None if error is None else float(f"{error:.2g}")
+    mean = mean_of(values)
+    return float(f"{mean.value:.4g}"), float(f"{mean.std:.2g}") if len(values) > 1 else None
 
 
 def _rank_correlations(curves: Curves) -> np.ndarray:
@@ -97,15 +114,15 @@ def _rank_correlations(curves: Curves) -> np.ndarray:
     return np.array([spearmanr(order, margin).statistic for margin in curves.margin])
 
 
-def _draw(curves: Measured, preprocessing: str) -> Picture:
+def _draw(curves: CurvesBy, preprocessing: str) -> Picture:
     with house_style():
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         panels = figure.subplots(1, 2)
         for axes, labels, letter in zip(panels, reversed(LABELS), "ab", strict=True):
-            measured = curves[preprocessing, labels]
-            x = measured.prior_precision
-            draw_band(axes, x, measured.train_accuracy, "training accuracy", 0)
-            draw_band(axes, x, measured.test_accuracy, "test accuracy", 1)
+            along = curves[preprocessing, labels]
+            x = along.prior_precision
+            draw_band(axes, x, along.train_accuracy, "training accuracy", 0)
+            draw_band(axes, x, along.test_accuracy, "test accuracy", 1)
             axes.set(
                 xscale="log",
                 ylim=(0.35, 1.02),
@@ -116,7 +133,7 @@ def _draw(curves: Measured, preprocessing: str) -> Picture:
             right = axes.twinx()
             right.spines["right"].set_visible(True)
             right.grid(visible=False)
-            draw_band(right, x, measured.margin, "mean margin (right)", 2, linestyle="--")
+            draw_band(right, x, along.margin, "mean margin (right)", 2, linestyle="--")
             right.set(ylabel="mean margin", ylim=(0, None))
             handles = [h for a in (axes, right) for h in a.get_legend_handles_labels()[0]]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
@@ -136,4 +153,4 @@ def _draw(curves: Measured, preprocessing: str) -> Picture:
     )
 
 
-SECTION = Section(id="1", title="Figure 1: a linear model memorises random labels", measure=measure)
+SECTION = Section("1", "Figure 1: a linear model memorises random labels", measure, judge, draw)

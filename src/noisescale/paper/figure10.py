@@ -1,8 +1,9 @@
 """Figure 10, which the paper does not have: the evidence of deep networks, and what it says."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -15,36 +16,91 @@ from noisescale.evidence.laplace import jax_problem, log_evidence
 from noisescale.evidence.result import NotAMinimumWarning
 from noisescale.noise.spectrum import leading
 from noisescale.paper.batches import PRIOR_PRECISION
-from noisescale.paper.claims import Judgement, conclude, judge
-from noisescale.paper.minima import LABELS, PRIORS, SIZES, Minimum, Size, find_minimum, trained
-from noisescale.paper.runs import Array, Estimate, estimate, short
-from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.claims import Judgement, conclude, judge_each
+from noisescale.paper.minima import LABELS, PRIORS, SIZES, Minimum, find_minimum, trained
+from noisescale.paper.runs import Array, short
+from noisescale.paper.section import (
+    Circumstances,
+    Context,
+    Findings,
+    Measured,
+    Measurement,
+    Picture,
+    Section,
+)
 from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
 from noisescale.seeds import random_stream
+from noisescale.uncertainty import Estimate, mean_of
 
 _BOOTSTRAPS = 10_000
 _SCALE = 10.0  # by which C36 scales a layer
 
 
-def measure(context: Context) -> Outcome:
-    """Find minima by batch size, with random labels and with L2; judge C32, C36 and C37."""
-    size = SIZES[context.scale]
-    small, large = size.batch_sizes[len(size.batch_sizes) // 3], size.batch_sizes[-1]
-    seeds = range(context.seeds)
-    by_batch = [
-        [find_minimum(context, seed=seed, batch_size=B) for B in size.batch_sizes] for seed in seeds
-    ]
-    rows = [_trainable(row) for row in by_batch]
-    random = {
-        B: [find_minimum(context, seed=seed, batch_size=B, labels="random") for seed in seeds]
-        for B in (small, large)
-    }
-    l2 = {
-        B: [find_minimum(context, seed=seed, batch_size=B, l2=PRIOR_PRECISION) for seed in seeds]
-        for B in (small, large)
-    }
-    true = {B: [row[size.batch_sizes.index(B)] for row in by_batch] for B in (small, large)}
-    return Outcome(
+Group = dict[int, list[Minimum | None]]  # by batch size, then by seed
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """What scaling the layers of a ReLU network by a and 1/a does.
+
+    Attributes:
+        outputs: the largest change of an output, relative to the largest output.
+        top: the largest Hessian eigenvalue afterwards over before.
+        rescaled, kept: relative change of E with the prior rescaled, or kept.
+    """
+
+    outputs: float
+    top: float
+    rescaled: float
+    kept: float
+
+
+@dataclass(frozen=True)
+class Data(Measured):
+    """The minima that SGD finds: by batch size, with random labels, with L2."""
+
+    true: Group
+    random: Group
+    l2: Group
+    rescaling: Rescaling
+
+    @property
+    def small(self) -> int:
+        """The small batch that labels and L2 are compared at."""
+        return min(self.random)
+
+    @property
+    def large(self) -> int:
+        """The large batch."""
+        return max(self.random)
+
+    @property
+    def rows(self) -> list[list[Minimum]]:
+        """By seed, the minima at which training succeeded, by batch size."""
+        return [_trainable(row) for row in zip(*self.true.values(), strict=True)]
+
+
+def measure(context: Context) -> Data:
+    """Find minima by batch size, with random labels and with L2."""
+    sizes = SIZES[context.scale].batch_sizes
+    ends = sizes[len(sizes) // 3], sizes[-1]
+
+    def group(batch_sizes: Sequence[int], labels: str = "true", l2: float = 0.0) -> Group:
+        find = partial(context.kept, find_minimum, labels=labels, l2=l2)
+        return {B: [find(seed=k, batch_size=B) for k in range(context.seeds)] for B in batch_sizes}
+
+    return Data(
+        at=context.at,
+        true=group(sizes),
+        random=group(ends, labels="random"),
+        l2=group(ends, l2=PRIOR_PRECISION),
+        rescaling=context.kept(rescale),
+    )
+
+
+def judge(data: Data) -> Findings:
+    """C32, C36 and C37."""
+    return Findings(
         statement=(
             "Section 4 argues that the noise of small batches drives SGD to minima of larger "
             "evidence, which generalise; the paper could not compute the evidence of its network "
@@ -52,15 +108,14 @@ def measure(context: Context) -> Outcome:
             "each minimum that SGD finds: from the training data alone, with the prior precision "
             "that makes the found point most credible, and with other priors beside it."
         ),
-        pictures=(_draw(rows), _draw_labels(true, random)),
-        measurements=tuple(_measurements(rows, true, random, l2)),
         judgements=(
-            _judge_analogy(context, rows),
-            _judge_rescaling(context),
-            _judge_curvature(context, true, random, small, large),
+            _judge_analogy(data.at, data.rows),
+            _judge_rescaling(data.rescaling),
+            _judge_curvature(data),
         ),
+        measurements=tuple(_measurements(data)),
         remarks=(
-            *_memorised(random),
+            *_memorised(data.random),
             "The networks were trained without a prior (unless L2 is named), so no prior makes "
             "them exact minima: the cost under it could still fall by the amount given, and the "
             "evidence is that of the found point's neighbourhood.",
@@ -70,7 +125,13 @@ def measure(context: Context) -> Outcome:
     )
 
 
-def _memorised(random: dict[int, list[Minimum | None]]) -> list[str]:
+def draw(data: Data) -> tuple[Picture, ...]:
+    """E beside test accuracy and cross-entropy, and E by labels."""
+    true = {B: data.true[B] for B in (data.small, data.large)}
+    return _draw(data.rows), _draw_labels(true, data.random)
+
+
+def _memorised(random: Group) -> list[str]:
     """What E says of networks that learnt random labels by heart, and what it cannot be."""
     found = [m.E["largest evidence"] for group in random.values() for m in group if m is not None]
     if not found or min(found) > 0:
@@ -113,7 +174,7 @@ def _interval(values: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _judge_analogy(context: Context, rows: list[list[Minimum]]) -> Judgement:
+def _judge_analogy(at: Circumstances, rows: list[list[Minimum]]) -> Judgement:
     measured, uncertainty = {}, {}
     holds: bool | None = None
     for prior in PRIORS:
@@ -125,61 +186,50 @@ def _judge_analogy(context: Context, rows: list[list[Minimum]]) -> Judgement:
         uncertainty[f"95 % interval, prior {prior}"] = [short(low), short(high)]
         if prior == PRIORS[0]:
             holds = True if high < 0 else False if low > 0 else None
-    enough = context.decidable and min(len(row) for row in rows) >= 5
+    enough = at.decidable and min(len(row) for row in rows) >= 5
     return conclude("C32", [holds], decidable=enough, measured=measured, uncertainty=uncertainty)
 
 
-def _judge_curvature(
-    context: Context,
-    true: dict[int, list[Minimum | None]],
-    random: dict[int, list[Minimum | None]],
-    small: int,
-    large: int,
-) -> Judgement:
-    labels = _difference(random[large], true[large])
-    batches = _difference(true[large], true[small])
+def _judge_curvature(data: Data) -> Judgement:
+    small, large = data.small, data.large
+    labels = _difference(data.random[large], data.true[large])
+    batches = _difference(data.true[large], data.true[small])
     return conclude(
         "C37",
         [labels.above(0, by=2), batches.above(0, by=2)],
-        decidable=context.decidable,
+        decidable=data.at.decidable,
         measured={
-            f"random minus true labels, B = {large}": short(labels.mean),
-            f"B = {large} minus B = {small}, true labels": short(batches.mean),
+            f"random minus true labels, B = {large}": short(labels.value),
+            f"B = {large} minus B = {small}, true labels": short(batches.value),
         },
-        uncertainty={"standard errors": [short(labels.error), short(batches.error)]},
+        uncertainty={"standard errors": [short(labels.std), short(batches.std)]},
     )
 
 
 def _difference(a: list[Minimum | None], b: list[Minimum | None]) -> Estimate:
     """Of the largest Hessian eigenvalues, paired by seed."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
-    return estimate(np.array([x.top_curvature - y.top_curvature for x, y in pairs]))
+    return mean_of([x.top_curvature - y.top_curvature for x, y in pairs])
 
 
-def _judge_rescaling(context: Context) -> Judgement:
+def _judge_rescaling(found: Rescaling) -> Judgement:
     """C36: ReLU layers scaled by a and 1/a, the prior with them or not."""
-    size = SIZES["smoke" if context.scale == "smoke" else "quick"]
-    settings = {"what": "rescaling", "version": 1, "factor": _SCALE, **asdict(size)}
-    found: dict[str, float] = context.kept(settings, lambda: _rescale(context, size))
-    return judge(
+    invariant = found.outputs < 1e-4 and found.rescaled < 1e-6
+    return judge_each(
         "C36",
-        [
-            found["outputs"] < 1e-4
-            and found["top"] > 2
-            and found["rescaled"] < 1e-6
-            and found["kept"] > 1e-6
-        ],
+        [invariant and found.top > 2 and found.kept > 1e-6],
         decidable=True,
         measured={
-            "top eigenvalue grows by": short(found["top"]),
-            "relative change of E, prior rescaled": short(found["rescaled"]),
-            "relative change of E, prior kept": short(found["kept"]),
+            "top eigenvalue grows by": short(found.top),
+            "relative change of E, prior rescaled": short(found.rescaled),
+            "relative change of E, prior kept": short(found.kept),
         },
     )
 
 
-def _rescale(context: Context, size: Size) -> dict[str, float]:
+def rescale(context: Context) -> Rescaling:
     """What rescaling does to the outputs, to E and to the largest Hessian eigenvalue."""
+    size = SIZES["smoke" if context.scale == "smoke" else "quick"]
     network, params, pair, _ = trained(context, size, 0, size.batch_sizes[1], "true", 0.0)
     first, second = params
     a = _SCALE
@@ -199,36 +249,29 @@ def _rescale(context: Context, size: Size) -> dict[str, float]:
         operator = curvature_operator(model, "hessian", precision="float64")
         tops.append(float(leading(operator, 1)[0][0]))
     before, after = (np.asarray(network(w, pair[0])) for w in (params, scaled))
-    return {
-        "outputs": float(np.abs(after - before).max() / np.abs(before).max()),
-        "top": tops[1] / tops[0],
-        "rescaled": abs(E["rescaled"] / E["before"] - 1),
-        "kept": abs(E["kept"] / E["before"] - 1),
-    }
+    return Rescaling(
+        outputs=float(np.abs(after - before).max() / np.abs(before).max()),
+        top=tops[1] / tops[0],
+        rescaled=abs(E["rescaled"] / E["before"] - 1),
+        kept=abs(E["kept"] / E["before"] - 1),
+    )
 
 
-def _measurements(
-    rows: list[list[Minimum]],
-    true: dict[int, list[Minimum | None]],
-    random: dict[int, list[Minimum | None]],
-    l2: dict[int, list[Minimum | None]],
-) -> list[Measurement]:
-    told = []
-    for B in sorted({m.batch_size for row in rows for m in row}):
-        found = [m for row in rows for m in row if m.batch_size == B]
-        told.append(Measurement(f"B = {B}, true labels", _describe(found), _how(found)))
-    for name, group in (("random labels", random), (f"L2 {PRIOR_PRECISION:g}", l2)):
+def _measurements(data: Data) -> Iterator[Measurement]:
+    rows = data.rows
+    for B in data.true:
+        if minima := [m for row in rows for m in row if m.batch_size == B]:
+            yield Measurement(f"B = {B}, true labels", _describe(minima), _how(minima))
+    for name, group in (("random labels", data.random), (f"L2 {PRIOR_PRECISION:g}", data.l2)):
         for B, members in group.items():
-            found = [m for m in members if m is not None]
-            if found:
-                told.append(Measurement(f"B = {B}, {name}", _describe(found), _how(found)))
-    return told
+            if minima := [m for m in members if m is not None]:
+                yield Measurement(f"B = {B}, {name}", _describe(minima), _how(minima))
 
 
 def _describe(found: list[Minimum]) -> str:
-    E = estimate(np.array([m.E["largest evidence"] for m in found]))
-    accuracy = estimate(np.array([m.test_accuracy for m in found]))
-    entropy = estimate(np.array([m.test_cross_entropy for m in found]))
+    E = mean_of([m.E["largest evidence"] for m in found])
+    accuracy = mean_of([m.test_accuracy for m in found])
+    entropy = mean_of([m.test_cross_entropy for m in found])
     return f"E = {E}, test accuracy {accuracy}, test cross-entropy {entropy}"
 
 
@@ -283,9 +326,7 @@ def _draw_rows(axes: Axes, rows: list[list[Minimum]], value: Callable[[Minimum],
     plain_log(axes.xaxis)
 
 
-def _draw_labels(
-    true: dict[int, list[Minimum | None]], random: dict[int, list[Minimum | None]]
-) -> Picture:
+def _draw_labels(true: Group, random: Group) -> Picture:
     groups = [
         (f"{labels} labels, B = {B}", [m for m in group[B] if m is not None])
         for B in true
@@ -320,6 +361,4 @@ def _draw_labels(
     )
 
 
-SECTION = Section(
-    id="10", title="Figure 10: the evidence of deep networks", measure=measure, from_runs=True
-)
+SECTION = Section("10", "Figure 10: the evidence of deep networks", measure, judge, draw)

@@ -1,6 +1,7 @@
 """Figure 2: cross-entropy and log evidence ratio against the prior precision."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -9,32 +10,42 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from noisescale.paper.claims import Judgement
-from noisescale.paper.invariance import judge_invariance
+from noisescale.paper.invariance import Changes, judge_invariance, measure_invariance
 from noisescale.paper.logistic import (
     LABELS,
     PREPROCESSINGS,
     Array,
     Curves,
-    Measured,
+    CurvesBy,
     judge_under,
-    mean_and_error,
     measure_curves,
 )
-from noisescale.paper.section import Context, Outcome, Picture, Section
+from noisescale.paper.section import Context, Findings, Measured, Picture, Section
 from noisescale.paper.style import COLOURS, draw_band, house_style, to_svg
+from noisescale.uncertainty import mean_of
 
 _LN2 = math.log(2)
 
 
-def measure(context: Context) -> Outcome:
-    """Measure, judge C06 to C11 under each preprocessing, C12 and C35, draw."""
-    curves = measure_curves(context)
+@dataclass(frozen=True)
+class Data(Measured):
+    """Cross-entropies and E along the path of prior precisions, and what invariances leave."""
+
+    curves: CurvesBy
+    invariance: Changes
+
+
+def measure(context: Context) -> Data:
+    """The exact MAP at every prior precision, shared with figure 1, and the invariances."""
+    return Data(context.at, context.once(measure_curves), measure_invariance(context))
+
+
+def judge(data: Data) -> Findings:
+    """C06 to C11 under each preprocessing, C12 and C35."""
     judgements = [
-        judgement
-        for preprocessing in PREPROCESSINGS
-        for judgement in _judge(context, curves, preprocessing)
+        judgement for preprocessing in PREPROCESSINGS for judgement in _judge(data, preprocessing)
     ]
-    return Outcome(
+    return Findings(
         statement=(
             "The log evidence ratio E, computed from the training images alone, tells a model that "
             "is worth believing (E < 0) from one that is not. For random labels it is large and "
@@ -42,16 +53,20 @@ def measure(context: Context) -> Outcome:
             "said to be positive at weak regularisation, negative in the middle and zero in the "
             "limit of strong regularisation, with its minimum where the test cross-entropy has its."
         ),
-        pictures=tuple(_draw(curves, preprocessing) for preprocessing in PREPROCESSINGS),
-        judgements=(*judgements, *judge_invariance(context)),
+        judgements=(*judgements, *judge_invariance(data.invariance)),
         remarks=(
-            *(_say_where_negative(curves, preprocessing) for preprocessing in PREPROCESSINGS),
+            *(_say_where_negative(data.curves, name) for name in PREPROCESSINGS),
             "Every point is the exact minimum of the cost. An optimiser that is stopped early at a "
             "weak prior sits above it, and the cost that is left makes E larger.",
             "Random labels are permuted, so both classes stay balanced; where |E| is below one "
             "half its sign depends on the permutation and is not judged.",
         ),
     )
+
+
+def draw(data: Data) -> tuple[Picture, ...]:
+    """One picture for each preprocessing."""
+    return tuple(_draw(data.curves, preprocessing) for preprocessing in PREPROCESSINGS)
 
 
 def parabola_minimum(x: Array, y: Array) -> float:
@@ -63,9 +78,9 @@ def parabola_minimum(x: Array, y: Array) -> float:
     return float(x[k] - b / (2 * a))
 
 
-def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judgement]:
-    true, random = (curves[preprocessing, labels] for labels in LABELS)
-    verdict = judge_under(context, preprocessing)
+def _judge(data: Data, preprocessing: str) -> list[Judgement]:
+    true, random = (data.curves[preprocessing, labels] for labels in LABELS)
+    verdict = judge_under(data.at, preprocessing)
     train_weak, test_weak = random.train_cross_entropy[:, 0], random.test_cross_entropy[:, 0]
     settled = np.abs(random.test_cross_entropy[:, -1] - _LN2)
     log10 = np.log10(true.prior_precision)
@@ -78,7 +93,7 @@ def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judge
     correlation = np.array(
         [spearmanr(E, ce).statistic for E, ce in zip(true.E, true.test_cross_entropy, strict=True)]
     )
-    distance, distance_error = mean_and_error(distances)
+    distance = mean_of(distances)
     return [
         verdict(
             "C06",
@@ -113,14 +128,17 @@ def _judge(context: Context, curves: Measured, preprocessing: str) -> list[Judge
         ),
         verdict(
             "C11",
-            distance <= 0.5 and correlation.mean() > 0.7,
-            {"decades apart": _short(distance), "rank correlation": _short(correlation.mean())},
-            None if distance_error is None else {"decades apart": _short(distance_error)},
+            distance.value <= 0.5 and correlation.mean() > 0.7,
+            {
+                "decades apart": _short(distance.value),
+                "rank correlation": _short(correlation.mean()),
+            },
+            {"decades apart": _short(distance.std)} if len(distances) > 1 else None,
         ),
     ]
 
 
-def _say_where_negative(curves: Measured, preprocessing: str) -> str:
+def _say_where_negative(curves: CurvesBy, preprocessing: str) -> str:
     true = curves[preprocessing, "informative"]
     mean = true.E.mean(axis=0)
     where = true.prior_precision[mean < 0]
@@ -152,7 +170,7 @@ def _three_regimes(E: Array) -> bool:
     return bool(E[0] > 0 > lowest and abs(E[-1]) < 0.01 * abs(lowest))
 
 
-def _draw(curves: Measured, preprocessing: str) -> Picture:
+def _draw(curves: CurvesBy, preprocessing: str) -> Picture:
     with house_style():
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         panels = figure.subplots(1, 2)
@@ -178,24 +196,24 @@ def _draw(curves: Measured, preprocessing: str) -> Picture:
     )
 
 
-def _draw_panel(axes: Axes, measured: Curves, title: str) -> list[Artist]:
-    x = measured.prior_precision
-    draw_band(axes, x, measured.train_cross_entropy, "training cross-entropy", 0)
-    draw_band(axes, x, measured.test_cross_entropy, "test cross-entropy", 1)
+def _draw_panel(axes: Axes, along: Curves, title: str) -> list[Artist]:
+    x = along.prior_precision
+    draw_band(axes, x, along.train_cross_entropy, "training cross-entropy", 0)
+    draw_band(axes, x, along.test_cross_entropy, "test cross-entropy", 1)
     axes.axhline(_LN2, color="grey", linewidth=0.8, linestyle=":")
-    explodes = measured.test_cross_entropy.max() > 2
+    explodes = along.test_cross_entropy.max() > 2
     axes.set(xscale="log", xlabel="prior precision λ", title=title)
     axes.set(yscale="symlog" if explodes else "linear", ylim=(0, None))
     axes.set(ylabel="cross-entropy, nats per image")
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     right.grid(visible=False)
-    draw_band(right, x, measured.E, "E (right)", 2, linestyle="--")
+    draw_band(right, x, along.E, "E (right)", 2, linestyle="--")
     right.axhline(0, color=COLOURS[2], linewidth=0.8, linestyle=":")
     right.set(ylabel="log evidence ratio E, nats")
     return [h for a in (axes, right) for h in a.get_legend_handles_labels()[0]]
 
 
 SECTION = Section(
-    id="2", title="Figure 2: the evidence tells memorising from learning", measure=measure
+    "2", "Figure 2: the evidence tells memorising from learning", measure, judge, draw
 )

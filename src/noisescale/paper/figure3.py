@@ -1,26 +1,49 @@
 """Figure 3: a small and a full batch, test accuracy and cross-entropy during training."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.figure import Figure
 
-from noisescale.paper.batches import N_TRAIN, SMALL, linear_plan, plain_plan, size_of
+from noisescale.paper.batches import (
+    CONVENTION,
+    N_TRAIN,
+    SMALL,
+    linear_plan,
+    plain_plan,
+    size_of,
+)
 from noisescale.paper.claims import Judgement, conclude
-from noisescale.paper.runs import Array, Estimate, Runs, estimate, short, updates_to
-from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
-from noisescale.paper.style import draw_band, house_style, to_svg
+from noisescale.paper.runs import Array, Runs, short, updates_to
+from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
+from noisescale.paper.style import draw_training, house_style, to_svg
+from noisescale.uncertainty import Estimate, mean_of
 
-_CONVENTION = "cost divided by the number of classes"
+
+@dataclass(frozen=True)
+class Data(Measured):
+    """The small and the large batch, of the network and of a linear model."""
+
+    network: Runs
+    linear: Runs
 
 
-def measure(context: Context) -> Outcome:
-    """Compare both batch sizes; judge C13, C14, C15 and, for a linear model, C34."""
-    large = size_of(context).large
-    runs = context.runs(plain_plan(context, (SMALL, large)))
-    linear = context.runs(linear_plan(context))
-    gap = estimate(_gap(runs, large))
-    linear_gap = estimate(_gap(linear, large))
-    how = f"{context.seeds} seeds, paired, N = {N_TRAIN:,}, {size_of(context).steps:,} updates"
-    return Outcome(
+def measure(context: Context) -> Data:
+    """Train both at both batch sizes."""
+    large = size_of(context.at).large
+    return Data(
+        at=context.at,
+        network=context.runs(plain_plan(context, (SMALL, large))),
+        linear=context.runs(linear_plan(context)),
+    )
+
+
+def judge(data: Data) -> Findings:
+    """C13, C14, C15 and, for a linear model, C34."""
+    large, steps = size_of(data.at).large, size_of(data.at).steps
+    gap, linear_gap = (mean_of(_gap(runs, large)) for runs in (data.network, data.linear))
+    how = f"{data.at.seeds} seeds, paired, N = {N_TRAIN:,}, {steps:,} updates"
+    return Findings(
         statement=(
             f"The network is trained on {N_TRAIN:,} images with batches of {SMALL} and of {large}, "
             "nothing else different. The paper finds that the small batch converges later but "
@@ -28,12 +51,11 @@ def measure(context: Context) -> Outcome:
             "that the test cross-entropy of both passes a minimum and rises again. It also "
             "mentions that a linear model shows no such gap."
         ),
-        pictures=(_draw(runs, large),),
         measurements=(
             Measurement(f"test accuracy at B = {SMALL} minus B = {large}", str(gap), how),
             Measurement("the same for softmax regression", str(linear_gap), how),
         ),
-        judgements=(*_judge(context, runs, large), _judge_linear(context, linear_gap)),
+        judgements=(*_judge(data, large), _judge_linear(data, linear_gap)),
     )
 
 
@@ -48,12 +70,13 @@ def times_to_converge(runs: Runs, batch_size: int) -> Array:
     return np.array([updates_to(steps, curve) for curve in curves])
 
 
-def _judge(context: Context, runs: Runs, large: int) -> list[Judgement]:
+def _judge(data: Data, large: int) -> list[Judgement]:
+    runs = data.network
     times = {B: times_to_converge(runs, B) for B in (SMALL, large)}
-    later = estimate(times[SMALL] - times[large])
+    later = mean_of(times[SMALL] - times[large])
     steps, small_curve = runs.curve("test_accuracy", batch_size=SMALL)
     gaps = [
-        (step, estimate(column))
+        (step, mean_of(column))
         for step, column in zip(
             steps, (small_curve - runs.curve("test_accuracy", batch_size=large)[1]).T, strict=True
         )
@@ -61,7 +84,7 @@ def _judge(context: Context, runs: Runs, large: int) -> list[Judgement]:
     early = [gap for step, gap in gaps if 0 < step < 300]
     late = [gap for step, gap in gaps if step >= 3_000]
     small_ce, large_ce = (runs.curve("test_cross_entropy", batch_size=B)[1] for B in (SMALL, large))
-    lower = estimate(large_ce[:, -1] - small_ce[:, -1])
+    lower = mean_of(large_ce[:, -1] - small_ce[:, -1])
     interior = [_interior_minimum(curves.mean(axis=0)) for curves in (small_ce, large_ce)]
     most_early = max((_in_errors(gap) for gap in early), default=np.nan)
     least_late = min((_in_errors(gap) for gap in late), default=np.nan)
@@ -69,48 +92,48 @@ def _judge(context: Context, runs: Runs, large: int) -> list[Judgement]:
         conclude(
             "C13",
             [later.above(0, by=2)],
-            decidable=context.decidable,
+            decidable=data.at.decidable,
             measured={f"updates at B = {B}": short(t.mean()) for B, t in times.items()},
             uncertainty={"difference": str(later)},
-            convention=_CONVENTION,
+            convention=CONVENTION,
         ),
         conclude(
             "C14",
             [most_early < 2, True if least_late > 3 else False if least_late < -3 else None],
-            decidable=context.decidable,
-            measured={"final gap": short(gaps[-1][1].mean)},
+            decidable=data.at.decidable,
+            measured={"final gap": short(gaps[-1][1].value)},
             uncertainty={
-                "final gap": short(gaps[-1][1].error),
+                "final gap": short(gaps[-1][1].std),
                 "largest gap before 300 updates, in standard errors": short(most_early),
                 "smallest gap from 3,000 updates on, in standard errors": short(least_late),
             },
-            convention=_CONVENTION,
+            convention=CONVENTION,
         ),
         conclude(
             "C15",
             [*interior, lower.above(0, by=2)],
-            decidable=context.decidable,
+            decidable=data.at.decidable,
             measured={
                 f"{word} cross-entropy at B = {B}": short(value)
                 for B, ce in ((SMALL, small_ce), (large, large_ce))
                 for word, value in (("lowest", ce.mean(axis=0).min()), ("final", ce[:, -1].mean()))
             },
             uncertainty={"difference of the final ones": str(lower)},
-            convention=_CONVENTION,
+            convention=CONVENTION,
         ),
     ]
 
 
-def _judge_linear(context: Context, gap: Estimate) -> Judgement:
-    none = abs(gap.mean) < 0.005 and abs(gap.mean) < 2 * gap.error
-    some = abs(gap.mean) >= 0.005 and abs(gap.mean) >= 2 * gap.error
+def _judge_linear(data: Data, gap: Estimate) -> Judgement:
+    none = abs(gap.value) < 0.005 and abs(gap.value) < 2 * gap.std
+    some = abs(gap.value) >= 0.005 and abs(gap.value) >= 2 * gap.std
     return conclude(
         "C34",
         [True if none else False if some else None],
-        decidable=context.decidable,
-        measured={"gap": short(gap.mean)},
-        uncertainty={"gap": short(gap.error)},
-        convention=_CONVENTION,
+        decidable=data.at.decidable,
+        measured={"gap": short(gap.value)},
+        uncertainty={"gap": short(gap.std)},
+        convention=CONVENTION,
     )
 
 
@@ -119,30 +142,22 @@ def _interior_minimum(curve: Array) -> bool:
 
 
 def _in_errors(gap: Estimate) -> float:
-    return gap.mean / gap.error if gap.error > 0 else np.sign(gap.mean) * np.inf
+    return gap.value / gap.std if gap.std > 0 else np.sign(gap.value) * np.inf
 
 
-def _draw(runs: Runs, large: int) -> Picture:
+def draw(data: Data) -> tuple[Picture, ...]:
+    """Both batch sizes during training."""
+    runs, large = data.network, size_of(data.at).large
+    sizes = (SMALL, large)
+    top = max(runs.curve("test_cross_entropy", batch_size=B)[1][:, -1].max() for B in sizes)
     with house_style():
         figure = Figure(figsize=(9, 3.8), layout="constrained")
-        panels = figure.subplots(1, 2)
-        for axes, metric, label, letter in (
-            (panels[0], "test_accuracy", "test accuracy", "a"),
-            (panels[1], "test_cross_entropy", "test cross-entropy, nats per image", "b"),
-        ):
-            for colour, B in enumerate((SMALL, large)):
-                steps, curves = runs.curve(metric, batch_size=B)
-                draw_band(axes, steps[1:], curves[:, 1:], f"B = {B}", colour)
-            axes.set(xscale="log", xlabel="gradient updates", ylabel=label, title=f"({letter})")
-        panels[0].set_ylim(0.5, None)
-        top = max(
-            runs.curve("test_cross_entropy", batch_size=B)[1][:, -1].max() for B in (SMALL, large)
-        )
+        panels = draw_training(figure, {f"B = {B}": runs.where(batch_size=B) for B in sizes})
         panels[1].set_ylim(0.2, max(1.0, 1.2 * top))
         panels[0].legend(loc="lower right")
         svg = to_svg(figure)
     ends = {B: runs.final("test_accuracy", batch_size=B).mean() for B in (SMALL, large)}
-    return Picture(
+    picture = Picture(
         name="figure3",
         svg=svg,
         caption="Test accuracy and test cross-entropy during training with a small and a large "
@@ -151,8 +166,7 @@ def _draw(runs: Runs, large: int) -> Picture:
         + " and ".join(f"{value:.3f} for B = {B}" for B, value in ends.items())
         + "; the second shows the test cross-entropies.",
     )
+    return (picture,)
 
 
-SECTION = Section(
-    id="3", title="Figure 3: small batches generalise better", measure=measure, from_runs=True
-)
+SECTION = Section("3", "Figure 3: small batches generalise better", measure, judge, draw)

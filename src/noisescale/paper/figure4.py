@@ -1,68 +1,91 @@
 """Figure 4: test accuracy against the batch size, during training and at its end."""
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN, plain_plan, size_of
+from noisescale.paper.batches import (
+    CONVENTION,
+    LEARNING_RATE,
+    MOMENTUM,
+    N_TRAIN,
+    plain_plan,
+    size_of,
+)
 from noisescale.paper.claims import Judgement, conclude
-from noisescale.paper.runs import Runs, estimate, short
-from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.runs import Runs, short
+from noisescale.paper.scaling import describe_place
+from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.sweep.peak import Peak, find_peak
+from noisescale.uncertainty import mean_of
 
-_CONVENTION = "cost divided by the number of classes"
+
+@dataclass(frozen=True)
+class Data(Measured):
+    """Every batch size, by seed."""
+
+    runs: Runs
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The best size."""
+        return find_peak(self.runs.frame)
 
 
-def measure(context: Context) -> Outcome:
-    """Train at every batch size; judge C16 and C17; find the best size."""
-    runs = context.runs(plain_plan(context))
-    peak = find_peak(runs.frame)
-    size = size_of(context)
-    fitted = peak.undetermined
-    if fitted is None:
-        interval = "" if peak.low is None else f", 95 % interval {peak.low:.1f} to {peak.high:.1f}"
-        fitted = f"{peak.fitted:.1f}{interval}"
-    how = f"{context.seeds} seeds, ε = {LEARNING_RATE:g}, m = {MOMENTUM:g}, N = {N_TRAIN:,}, "
+def measure(context: Context) -> Data:
+    """Train at every batch size."""
+    return Data(context.at, context.runs(plain_plan(context)))
+
+
+def judge(data: Data) -> Findings:
+    """C16 and C17, and the best size."""
+    runs, peak, size = data.runs, data.peak, size_of(data.at)
+    how = f"{data.at.seeds} seeds, ε = {LEARNING_RATE:g}, m = {MOMENTUM:g}, N = {N_TRAIN:,}, "
     how += f"{size.steps:,} updates"
     diverged = int((runs.frame["status"] == "diverged").sum())
-    return Outcome(
+    return Findings(
         statement=(
             f"The same training at batch sizes from {size.batch_sizes[0]} to "
             f"{size.batch_sizes[-1]:,}. The paper finds an optimum inside: very small batches are "
             "so noisy that the model cannot train, and beyond the optimum test accuracy falls "
             "again although the noise does."
         ),
-        pictures=(_draw(runs, peak),),
         measurements=(
             Measurement(
                 "best batch size observed",
                 f"{peak.best} (sampled neighbours {peak.best_low} and {peak.best_high})",
                 f"highest mean test accuracy, {how}",
             ),
-            Measurement("top of a cubic in log B", fitted, f"bootstrap over seeds, {how}"),
+            Measurement(
+                "top of a cubic in log B", describe_place(peak), f"bootstrap over seeds, {how}"
+            ),
             Measurement(
                 "test accuracy at the best size",
                 f"{peak.accuracy:.4f} ± {peak.accuracy_error:.4f}",
                 f"standard error over seeds, {how}",
             ),
         ),
-        judgements=_judge(context, runs, peak),
+        judgements=_judge(data),
         remarks=(
             f"{diverged} of {len(runs.frame)} runs diverged; they count as guessing at random.",
         ),
     )
 
 
-def _judge(context: Context, runs: Runs, peak: Peak) -> tuple[Judgement, ...]:
+def _judge(data: Data) -> tuple[Judgement, ...]:
+    runs, peak = data.runs, data.peak
     mean = dict(zip(peak.sizes, peak.mean, strict=True))
     failing = [B for B, accuracy in mean.items() if accuracy < 0.5 * peak.accuracy]
     trainable = [B for B in peak.sizes if B not in failing]
     largest_failing = max(failing, default=0)
     best = runs.final("test_accuracy", batch_size=peak.best)
     ends = {
-        B: estimate(best - runs.final("test_accuracy", batch_size=B))
+        B: mean_of(best - runs.final("test_accuracy", batch_size=B))
         for B in (trainable[0], peak.sizes[-1])
     }
     at_an_end = peak.best in ends
@@ -70,27 +93,29 @@ def _judge(context: Context, runs: Runs, peak: Peak) -> tuple[Judgement, ...]:
         conclude(
             "C16",
             [5 <= largest_failing <= 15],
-            decidable=context.decidable,
+            decidable=data.at.decidable,
             measured={"largest B below half of the peak": largest_failing},
             uncertainty={"smallest B above": trainable[0]},
-            convention=_CONVENTION,
+            convention=CONVENTION,
         ),
         conclude(
             "C17",
             [False] if at_an_end else [gap.above(0, by=3) for gap in ends.values()],
-            decidable=context.decidable,
+            decidable=data.at.decidable,
             measured={
                 "best B": peak.best,
                 "accuracy there": short(peak.accuracy),
-                **{f"above B = {B} by": short(gap.mean) for B, gap in ends.items()},
+                **{f"above B = {B} by": short(gap.value) for B, gap in ends.items()},
             },
-            uncertainty={f"above B = {B} by": short(gap.error) for B, gap in ends.items()},
-            convention=_CONVENTION,
+            uncertainty={f"above B = {B} by": short(gap.std) for B, gap in ends.items()},
+            convention=CONVENTION,
         ),
     )
 
 
-def _draw(runs: Runs, peak: Peak) -> Picture:
+def draw(data: Data) -> tuple[Picture, ...]:
+    """Accuracy during training and at its end."""
+    runs, peak = data.runs, data.peak
     with house_style():
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         panels = figure.subplots(1, 2)
@@ -98,7 +123,7 @@ def _draw(runs: Runs, peak: Peak) -> Picture:
         _draw_ends(panels[1], runs, peak)
         _draw_top(panels[1], peak)
         svg = to_svg(figure)
-    return Picture(
+    picture = Picture(
         name="figure4",
         svg=svg,
         caption="(a) Test accuracy during training, mean over seeds, at every second batch size "
@@ -110,6 +135,7 @@ def _draw(runs: Runs, peak: Peak) -> Picture:
         f"{peak.accuracy:.3f}, {peak.mean[0]:.3f} at the smallest and {peak.mean[-1]:.3f} at the "
         "largest size.",
     )
+    return (picture,)
 
 
 def _draw_curves(axes: Axes, runs: Runs, peak: Peak) -> None:
@@ -161,4 +187,4 @@ def _draw_top(axes: Axes, peak: Peak) -> None:
     inset.tick_params(labelsize=8)
 
 
-SECTION = Section(id="4", title="Figure 4: an optimum batch size", measure=measure, from_runs=True)
+SECTION = Section("4", "Figure 4: an optimum batch size", measure, judge, draw)

@@ -1,26 +1,29 @@
 """Figure 6: the best batch size against the size of the training set."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from noisescale.paper.batches import LEARNING_RATE, MOMENTUM
+from noisescale.paper.batches import CONVENTION, LEARNING_RATE, MOMENTUM
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.rule_drawing import draw_rule
-from noisescale.paper.runs import Array, Estimate, Runs, estimate, short
+from noisescale.paper.runs import Array, Runs, short
 from noisescale.paper.scaling import (
-    CONVENTION,
     LADDER,
     describe,
+    describe_place,
     effort_of,
     judge_slope,
     run_until_interior,
     setting,
 )
-from noisescale.paper.section import Context, Measurement, Outcome, Section
-from noisescale.sweep.plan import data_facts
+from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
+from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import RulePoint, ScalingRule, fit_scaling_rule
+from noisescale.uncertainty import Estimate, mean_of
 
 _SIZES = {
     "smoke": (500, 1_000),
@@ -33,82 +36,111 @@ _SHORTER_SEEDS = 3  # and with so many seeds at the most
 _FAR = 4  # rungs: four times the best batch size, where the gap is measured
 
 
-def measure(context: Context) -> Outcome:
-    """Find the best batch size for each training set; judge C20 and C21."""
-    effort = effort_of(context)
-    sizes = [n for n in _SIZES[context.scale] if n <= data_facts(context.data.name).n_train]
+@dataclass(frozen=True)
+class Data(Measured):
+    """Runs around the best batch size for each training set.
+
+    ``shorter``: large sets alone, with a share of the updates; None where there are too few sets.
+    """
+
+    runs: Runs
+    shorter: Runs | None
+
+    @cached_property
+    def rule(self) -> ScalingRule:
+        """The best batch size against all training sets."""
+        return fit_scaling_rule(self.runs.frame, "n_train")
+
+    @cached_property
+    def large_rule(self) -> ScalingRule | None:
+        """The same over the large sets alone."""
+        if self.shorter is None:
+            return None
+        frame = self.runs.frame
+        return fit_scaling_rule(frame[frame["n_train"] >= _LARGE], "n_train")
+
+
+def measure(context: Context) -> Data:
+    """Search around the best batch size for each training set, and with fewer updates."""
+    steps, n_most = effort_of(context.at).steps, len(context.data.y_train)
+    sizes = [n for n in _SIZES[context.scale] if n <= n_most]
     far = _FAR if context.scale == "full" else 0
     runs = run_until_interior(
         context,
-        [setting(n_train=n, steps=effort.steps, above=far) for n in sizes],
+        [setting(n_train=n, steps=steps, above=far) for n in sizes],
         coarse=True,  # a run at the rule's place of the largest sets takes many minutes
     )
-    rule = fit_scaling_rule(runs.frame, "n_train")
-    how = f"{context.seeds} seeds, ε = {LEARNING_RATE:g}, m = {MOMENTUM:g}"
-    large, more = rule, []
-    if sum(n >= _LARGE for n in sizes) >= 3:
-        large = fit_scaling_rule(runs.frame[runs.frame["n_train"] >= _LARGE], "n_train")
-        shorter = _fit_with_fewer_updates(context, large)
-        more = [
-            *describe(large, f"N >= {_LARGE:,}, {how}, {effort.steps:,} updates"),
-            *describe(
-                shorter,
-                f"N >= {_LARGE:,}, {effort.steps // _SHORTER:,} updates, "
-                f"at most {_SHORTER_SEEDS} seeds",
-            ),
-            *map(_where_it_peaks, (large, shorter), (effort.steps, effort.steps // _SHORTER)),
-        ]
-    return Outcome(
+    large = [n for n in sizes if n >= _LARGE]
+    return Data(
+        at=context.at,
+        runs=runs,
+        shorter=_with_fewer_updates(context, runs, large) if len(large) >= 3 else None,
+    )
+
+
+def _with_fewer_updates(context: Context, runs: Runs, sizes: list[int]) -> Runs:
+    """The same training sets with a share of the updates: does the best batch size stay?"""
+    steps = effort_of(context.at).steps // _SHORTER
+    return run_until_interior(
+        replace(context, seeds=min(context.seeds, _SHORTER_SEEDS)),
+        [
+            replace(
+                setting(n_train=n, steps=steps),
+                start=find_peak(runs.where(n_train=n).frame, n_resamples=1).best,
+            )
+            for n in sizes
+        ],
+    )
+
+
+def judge(data: Data) -> Findings:
+    """C20 and C21."""
+    large = data.large_rule
+    return Findings(
         statement=(
             "If test accuracy depends on the batch size through the noise scale, the best batch "
             "size is proportional to the size of the training set. The paper finds that from "
             f"{_LARGE:,} images on, with a peak that rises and a gap that narrows."
         ),
-        pictures=(
-            draw_rule(
-                rule,
-                name="figure6",
-                symbol="N",
-                x_label="training set size N",
-                labels={float(n): f"{n:,}" for n in sizes},
-            ),
-        ),
-        measurements=(
-            *describe(rule, f"all N, {how}, {effort.steps:,} updates"),
-            *more,
-            *(_whether_it_fits(runs, point) for point in large.points),
-            _coarse_look(runs, sizes[-1]),
-        ),
         judgements=(
-            judge_slope(context, "C20", large, large.slope if large is not rule else None),
-            _judge_peaks(context, runs, rule),
+            judge_slope(data.at, "C20", large or data.rule, large.slope if large else None),
+            _judge_peaks(data),
         ),
+        measurements=tuple(_measurements(data)),
     )
 
 
-def _fit_with_fewer_updates(context: Context, rule: ScalingRule) -> ScalingRule:
-    """The same training sets with a share of the updates: does the best batch size stay?"""
-    context = replace(context, seeds=min(context.seeds, _SHORTER_SEEDS))
-    steps = effort_of(context).steps // _SHORTER
-    settings = [
-        replace(setting(n_train=point.n_train, steps=steps), start=point.peak.best)
-        for point in rule.points
-    ]
-    return fit_scaling_rule(run_until_interior(context, settings).frame, "n_train")
-
-
-def _where_it_peaks(rule: ScalingRule, steps: int) -> Measurement:
-    found = "; ".join(
-        f"{point.n_train:,}: "
-        + (
-            f"{point.peak.fitted:.3g}"
-            if point.peak.fitted is not None
-            else f"undetermined, best observed {point.peak.best}"
-        )
-        + ("" if point.peak.low is None else f" [{point.peak.low:.3g}, {point.peak.high:.3g}]")
-        for point in rule.points
+def draw(data: Data) -> tuple[Picture, ...]:
+    """The rule over all training sets."""
+    picture = draw_rule(
+        data.rule,
+        name="figure6",
+        symbol="N",
+        x_label="training set size N",
+        labels={point.value: f"{point.value:,.0f}" for point in data.rule.points},
     )
-    return Measurement("B_opt by N", found, f"{steps:,} updates")
+    return (picture,)
+
+
+def _measurements(data: Data) -> Iterator[Measurement]:
+    steps, large = effort_of(data.at).steps, data.large_rule
+    how = f"{data.at.seeds} seeds, ε = {LEARNING_RATE:g}, m = {MOMENTUM:g}"
+    yield from describe(data.rule, f"all N, {how}, {steps:,} updates")
+    if large is not None and data.shorter is not None:
+        fewer = f"{steps // _SHORTER:,} updates"
+        shorter = fit_scaling_rule(data.shorter.frame, "n_train")
+        yield from describe(large, f"N >= {_LARGE:,}, {how}, {steps:,} updates")
+        yield from describe(shorter, f"N >= {_LARGE:,}, {fewer}, at most {_SHORTER_SEEDS} seeds")
+        yield _where_it_peaks(large, f"{steps:,} updates")
+        yield _where_it_peaks(shorter, fewer)
+    for point in (large or data.rule).points:
+        yield _whether_it_fits(data.runs, point)
+    yield _coarse_look(data.runs, int(data.rule.points[-1].value))
+
+
+def _where_it_peaks(rule: ScalingRule, how: str) -> Measurement:
+    places = (f"{point.n_train:,}: {describe_place(point.peak)}" for point in rule.points)
+    return Measurement("B_opt by N", "; ".join(places), how)
 
 
 def _whether_it_fits(runs: Runs, point: RulePoint) -> Measurement:
@@ -139,10 +171,10 @@ def _coarse_look(runs: Runs, n_train: int) -> Measurement:
     )
 
 
-def _judge_peaks(context: Context, runs: Runs, rule: ScalingRule) -> Judgement:
+def _judge_peaks(data: Data) -> Judgement:
     """C21: peak accuracy rises with N, the gap to four times the best batch narrows."""
-    peaks, gaps = {}, {}
-    for point in rule.points:
+    runs, peaks, gaps = data.runs, {}, {}
+    for point in data.rule.points:
         at = {"n_train": int(point.value)}
         peak = runs.final("test_accuracy", batch_size=point.peak.best, **at)
         rung = LADDER.index(int(point.peak.best)) + _FAR
@@ -154,11 +186,11 @@ def _judge_peaks(context: Context, runs: Runs, rule: ScalingRule) -> Judgement:
     return conclude(
         "C21",
         [_monotone(list(peaks.values()), 1), _monotone(list(gaps.values()), -1) if whole else None],
-        decidable=context.decidable,
+        decidable=data.at.decidable,
         measured={f"peak at N = {n:,}": short(values.mean()) for n, values in peaks.items()}
         | {f"gap at N = {n:,}": short(values.mean()) for n, values in gaps.items()},
-        uncertainty={f"peak at N = {n:,}": short(estimate(v).error) for n, v in peaks.items()}
-        | {f"gap at N = {n:,}": short(estimate(v).error) for n, v in gaps.items()},
+        uncertainty={f"peak at N = {n:,}": short(mean_of(v).std) for n, v in peaks.items()}
+        | {f"gap at N = {n:,}": short(mean_of(v).std) for n, v in gaps.items()},
         convention=CONVENTION,
     )
 
@@ -167,15 +199,11 @@ def _monotone(series: list[Array], sign: int) -> bool | None:
     """Whether each step goes the right way within its standard error, and the whole does surely."""
     if len(series) < 2:
         return None
-    steps: list[Estimate] = [
-        estimate(sign * (after - before)) for before, after in pairwise(series)
-    ]
-    whole = estimate(sign * (series[-1] - series[0]))
-    if any(step.mean < -step.error for step in steps):
+    steps: list[Estimate] = [mean_of(sign * (after - before)) for before, after in pairwise(series)]
+    whole = mean_of(sign * (series[-1] - series[0]))
+    if any(step.value < -step.std for step in steps):
         return False
-    return True if whole.mean > whole.error else None
+    return True if whole.value > whole.std else None
 
 
-SECTION = Section(
-    id="6", title="Figure 6: batch size and training set", measure=measure, from_runs=True
-)
+SECTION = Section("6", "Figure 6: batch size and training set", measure, judge, draw)

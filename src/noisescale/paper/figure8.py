@@ -1,5 +1,7 @@
 """Figure 8 (appendix B): the small and the full batch again, with L2."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -13,20 +15,39 @@ from noisescale.paper.batches import (
 )
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.figure3 import times_to_converge
-from noisescale.paper.runs import Array, Runs, estimate, short
-from noisescale.paper.section import Context, Outcome, Picture, Section
-from noisescale.paper.style import COLOURS, draw_band, house_style, to_svg
+from noisescale.paper.runs import Array, Runs, short
+from noisescale.paper.section import Context, Findings, Measured, Picture, Section
+from noisescale.paper.style import draw_training, house_style, to_svg
+from noisescale.uncertainty import mean_of
 
 _LATE = 0.8  # of the updates: fluctuations are measured after that
 
 
-def measure(context: Context) -> Outcome:
-    """Compare both batch sizes with L2, under both readings of the penalty."""
-    large = size_of(context).large
-    plain = context.runs(plain_plan(context, (SMALL, large)))
-    regularised = context.runs(regularised_plan(context))
-    primary, *others = PENALTIES
-    return Outcome(
+@dataclass(frozen=True)
+class Data(Measured):
+    """The small and the large batch, without L2 and with it."""
+
+    plain: Runs
+    regularised: Runs
+
+    def under(self, penalty: str) -> Runs:
+        """The regularised runs under one reading of the penalty."""
+        return self.regularised.where(prior_precision=PENALTIES[penalty])
+
+
+def measure(context: Context) -> Data:
+    """Train both batch sizes with L2, under both readings of the penalty."""
+    large = size_of(context.at).large
+    return Data(
+        at=context.at,
+        plain=context.runs(plain_plan(context, (SMALL, large))),
+        regularised=context.runs(regularised_plan(context)),
+    )
+
+
+def judge(data: Data) -> Findings:
+    """C23 to C26 and C39 under both readings of the penalty."""
+    return Findings(
         statement=(
             f"With L2 regularisation, λ = {PRIOR_PRECISION:g}, the paper finds that the gap "
             "between small and full batches shrinks, that the test cross-entropy no longer rises "
@@ -35,39 +56,32 @@ def measure(context: Context) -> Outcome:
             "to have been. Divided, all is a change of the learning rate's unit; undivided, the "
             "penalty is ten times as strong. Both are measured; the first decides."
         ),
-        pictures=tuple(_draw(plain, regularised, large, name) for name in PENALTIES),
-        judgements=tuple(
-            judgement
-            for name in (primary, *others)
-            for judgement in _judge(context, plain, regularised, large, name)
-        ),
+        judgements=tuple(judgement for name in PENALTIES for judgement in _judge(data, name)),
     )
 
 
-def _judge(
-    context: Context, plain: Runs, regularised: Runs, large: int, penalty: str
-) -> list[Judgement]:
-    runs = regularised.where(prior_precision=PENALTIES[penalty])
+def _judge(data: Data, penalty: str) -> list[Judgement]:
+    plain, runs, large = data.plain, data.under(penalty), size_of(data.at).large
     accuracy = {B: runs.final("test_accuracy", batch_size=B) for B in (SMALL, large)}
     plain_accuracy = {B: plain.final("test_accuracy", batch_size=B) for B in (SMALL, large)}
     gap = accuracy[SMALL] - accuracy[large]
     plain_gap = plain_accuracy[SMALL] - plain_accuracy[large]
-    shrinks = estimate(plain_gap - gap)
-    halves = estimate(plain_gap / 2 - gap)
+    shrinks = mean_of(plain_gap - gap)
+    halves = mean_of(plain_gap / 2 - gap)
     rises = {
-        B: estimate(_final_over_lowest(runs.curve("test_cross_entropy", batch_size=B)[1]))
+        B: mean_of(_final_over_lowest(runs.curve("test_cross_entropy", batch_size=B)[1]))
         for B in (SMALL, large)
     }
     times = {B: times_to_converge(runs, B) for B in (SMALL, large)}
-    later = estimate(times[large] - times[SMALL])
-    below = estimate(plain_accuracy[SMALL] - accuracy[large])
-    lower = estimate(
+    later = mean_of(times[large] - times[SMALL])
+    below = mean_of(plain_accuracy[SMALL] - accuracy[large])
+    lower = mean_of(
         plain.final("test_cross_entropy", batch_size=SMALL)
         - runs.final("test_cross_entropy", batch_size=large)
     )
     spread = {B: _late_spread(runs, B) for B in (SMALL, large)}
-    fluctuates = estimate(spread[SMALL] - spread[large])
-    apart = estimate(gap)
+    fluctuates = mean_of(spread[SMALL] - spread[large])
+    apart = mean_of(gap)
 
     def verdict(
         claim: str, parts: list[bool | None], measured: dict[str, float], errors: dict[str, float]
@@ -75,7 +89,7 @@ def _judge(
         return conclude(
             claim,
             parts,
-            decidable=context.decidable,
+            decidable=data.at.decidable,
             measured={what: short(value) for what, value in measured.items()},
             uncertainty={what: short(value) for what, value in errors.items()},
             convention=penalty,
@@ -85,38 +99,38 @@ def _judge(
     return [
         verdict(
             "C23",
-            [halves.mean > 0, shrinks.above(0, by=2)],
+            [halves.value > 0, shrinks.above(0, by=2)],
             {"gap without L2": plain_gap.mean(), "gap with L2": gap.mean()},
-            {"difference": shrinks.error},
+            {"difference": shrinks.std},
         ),
         verdict(
             "C24",
-            [rise.mean <= 1.05 for rise in rises.values()],
-            {f"final over lowest, B = {B}": rise.mean for B, rise in rises.items()},
-            {f"final over lowest, B = {B}": rise.error for B, rise in rises.items()},
+            [rise.value <= 1.05 for rise in rises.values()],
+            {f"final over lowest, B = {B}": rise.value for B, rise in rises.items()},
+            {f"final over lowest, B = {B}": rise.std for B, rise in rises.items()},
         ),
         verdict(
             "C25",
             [later.above(0, by=2)],
             {f"updates at B = {B}": t.mean() for B, t in times.items()},
-            {"difference": later.error},
+            {"difference": later.std},
         ),
         verdict(
             "C26",
-            [below.above(0, by=2), lower.above(0, by=2), below.mean < 0.02],
-            {"accuracy below by": below.mean, "cross-entropy below by": lower.mean},
-            {"accuracy below by": below.error, "cross-entropy below by": lower.error},
+            [below.above(0, by=2), lower.above(0, by=2), below.value < 0.02],
+            {"accuracy below by": below.value, "cross-entropy below by": lower.value},
+            {"accuracy below by": below.std, "cross-entropy below by": lower.std},
         ),
         verdict(
             "C39",
-            [fluctuates.above(0, by=2), abs(apart.mean) < 0.01],
+            [fluctuates.above(0, by=2), abs(apart.value) < 0.01],
             {
                 **{f"late deviation, B = {B}": s.mean() for B, s in spread.items()},
-                "difference of the means": apart.mean,
+                "difference of the means": apart.value,
             },
             {
-                "difference of the deviations": fluctuates.error,
-                "difference of the means": apart.error,
+                "difference of the deviations": fluctuates.std,
+                "difference of the means": apart.std,
             },
         ),
     ]
@@ -132,29 +146,21 @@ def _late_spread(runs: Runs, batch_size: int) -> Array:
     return np.asarray(curves[:, steps >= _LATE * steps[-1]].std(axis=1, ddof=1))
 
 
-def _draw(plain: Runs, regularised: Runs, large: int, penalty: str) -> Picture:
-    runs = regularised.where(prior_precision=PENALTIES[penalty])
+def draw(data: Data) -> tuple[Picture, ...]:
+    """One picture for each reading of the penalty."""
+    return tuple(_draw(data, penalty) for penalty in PENALTIES)
+
+
+def _draw(data: Data, penalty: str) -> Picture:
+    runs, large = data.under(penalty), size_of(data.at).large
+    sizes = (SMALL, large)
     with house_style():
         figure = Figure(figsize=(9, 3.8), layout="constrained")
-        panels = figure.subplots(1, 2)
-        for axes, metric, label, letter in (
-            (panels[0], "test_accuracy", "test accuracy", "a"),
-            (panels[1], "test_cross_entropy", "test cross-entropy, nats per image", "b"),
-        ):
-            for colour, B in enumerate((SMALL, large)):
-                steps, curves = runs.curve(metric, batch_size=B)
-                draw_band(axes, steps[1:], curves[:, 1:], f"B = {B}", colour)
-                steps, curves = plain.curve(metric, batch_size=B)
-                axes.plot(
-                    steps[1:],
-                    curves.mean(axis=0)[1:],
-                    color=COLOURS[colour],
-                    linewidth=0.8,
-                    linestyle=":",
-                    label=f"B = {B}, no L2",
-                )
-            axes.set(xscale="log", xlabel="gradient updates", ylabel=label, title=f"({letter})")
-        panels[0].set_ylim(0.5, None)
+        panels = draw_training(
+            figure,
+            {f"B = {B}": runs.where(batch_size=B) for B in sizes},
+            dotted={f"B = {B}, no L2": data.plain.where(batch_size=B) for B in sizes},
+        )
         panels[1].set_ylim(0.2, 1.0)
         panels[0].legend(loc="lower right")
         svg = to_svg(figure)
@@ -170,4 +176,4 @@ def _draw(plain: Runs, regularised: Runs, large: int, penalty: str) -> Picture:
     )
 
 
-SECTION = Section(id="8", title="Figure 8: the same with L2", measure=measure, from_runs=True)
+SECTION = Section("8", "Figure 8: the same with L2", measure, judge, draw)

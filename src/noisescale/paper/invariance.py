@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.integrate import quad
@@ -10,22 +11,55 @@ from scipy.optimize import minimize_scalar
 from noisescale.data import balanced_binary
 from noisescale.evidence import log_evidence
 from noisescale.evidence.linear.regression import check_pair, fit_map, linear_problem
-from noisescale.paper.claims import Judgement, judge
+from noisescale.paper.claims import Judgement, judge_each
 from noisescale.paper.logistic import PREPROCESSINGS, whiten
 from noisescale.paper.section import Context
 from noisescale.seeds import random_stream
 
 
-def judge_invariance(context: Context) -> list[Judgement]:
-    """Both claims; neither depends on a scale or a number of seeds."""
+@dataclass(frozen=True)
+class Changes:
+    """What a change of parameters did, in nats or relative to what was."""
+
+    rescaled: dict[str, float]  # E, relative, by preprocessing: C12
+    evidence: float  # the evidence by quadrature: C35
+    laplace: float  # its Laplace approximation: C35
+
+
+def measure_invariance(context: Context) -> Changes:
+    """Both changes; neither depends on a scale or a number of seeds."""
+    rescaled = {preprocessing: _rescale(context, preprocessing) for preprocessing in PREPROCESSINGS}
+    return Changes(rescaled, *_reparameterise())
+
+
+def judge_invariance(changes: Changes) -> list[Judgement]:
+    """C12 under each preprocessing, and C35."""
     return [
-        *(_judge_rescaling(context, preprocessing) for preprocessing in PREPROCESSINGS),
-        _judge_reparameterisation(),
+        *(
+            judge_each(
+                "C12",
+                [change < 1e-8],
+                decidable=True,
+                measured={"relative change of E": f"{change:.1e}"},
+                convention=preprocessing,
+                primary=preprocessing == PREPROCESSINGS[0],
+            )
+            for preprocessing, change in changes.rescaled.items()
+        ),
+        judge_each(
+            "C35",
+            [changes.evidence < 1e-8 and changes.laplace > 1e-3],
+            decidable=True,
+            measured={
+                "change of the evidence": f"{changes.evidence:.1e}",
+                "change of its Laplace approximation": f"{changes.laplace:.2e}",
+            },
+        ),
     ]
 
 
-def _judge_rescaling(context: Context, preprocessing: str) -> Judgement:
-    """C12: features divided and weights multiplied by random factors, the prior with them."""
+def _rescale(context: Context, preprocessing: str) -> float:
+    """Features divided and weights multiplied by random factors, the prior with them."""
     data = balanced_binary(0, 1, n_train=200, n_test=2, seed=0, data=context.data)
     x, y = check_pair(data.x_train, data.y_train)
     if preprocessing == "whitened":
@@ -46,19 +80,11 @@ def _judge_rescaling(context: Context, preprocessing: str) -> Judgement:
 
     before = evidence_ratio(x, fit.coef, np.full(x.shape[1], 0.1))
     after = evidence_ratio(x / factors, fit.coef * factors, 0.1 / factors**2)
-    change = abs(after - before) / abs(before)
-    return judge(
-        "C12",
-        [change < 1e-8],
-        decidable=True,
-        measured={"relative change of E": f"{change:.1e}"},
-        convention=preprocessing,
-        primary=preprocessing == PREPROCESSINGS[0],
-    )
+    return abs(after - before) / abs(before)
 
 
-def _judge_reparameterisation() -> Judgement:
-    """C35: a one-parameter logistic model in w and in u with w = sinh u."""
+def _reparameterise() -> tuple[float, float]:
+    """A one-parameter logistic model in w and in u with w = sinh u."""
     rng = random_stream(0, "reparameterisation")
     x = rng.normal(size=20)
     y = np.where(rng.random(20) < 1 / (1 + np.exp(-1.5 * x)), 1.0, -1.0)
@@ -71,15 +97,7 @@ def _judge_reparameterisation() -> Judgement:
 
     exact, exact_u = _log_integral(log_joint, 12.0), _log_integral(in_u, 4.0)
     laplace, laplace_u = _laplace(log_joint), _laplace(in_u)
-    return judge(
-        "C35",
-        [abs(exact - exact_u) < 1e-8 and abs(laplace - laplace_u) > 1e-3],
-        decidable=True,
-        measured={
-            "change of the evidence": f"{abs(exact - exact_u):.1e}",
-            "change of its Laplace approximation": f"{abs(laplace - laplace_u):.2e}",
-        },
-    )
+    return abs(exact - exact_u), abs(laplace - laplace_u)
 
 
 def _log_integral(log_density: Callable[[float], float], reach: float) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from noisescale.evidence import Evidence, log_evidence
+from noisescale.evidence import log_evidence
 
 Array = NDArray[np.float64]
 
@@ -77,7 +77,7 @@ class Minimum:
     position: Array
     cost: float
     log_evidence: float
-    laplace: Evidence
+    laplace: float  # ln evidence
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,16 @@ class Landscape:
         return np.asarray(shares / shares.sum())
 
 
+def cost_grid(n_grid: int) -> tuple[Array, Array]:
+    """The points along a side, and C on the square of them."""
+    axis = np.linspace(-_EXTENT, _EXTENT, n_grid)
+    return axis, cost(np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1))
+
+
 def survey(n_grid: int = 301) -> Landscape:
     """Minima by descent, basins by gradient flow, evidences by quadrature."""
-    axis = np.linspace(-_EXTENT, _EXTENT, n_grid)
+    axis, costs = cost_grid(n_grid)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)  # (n, n, 2)
-    costs = cost(grid)
     positions = np.array([_minimum(np.array(centre)) for centre, _, _ in _INSTRUMENTS])
     basins = basin_of(grid.reshape(-1, 2), positions).reshape(n_grid, n_grid)
     log_cell = 2 * math.log(axis[1] - axis[0])
@@ -147,7 +152,7 @@ def _nll(outputs: jax.Array, positions: jax.Array) -> jax.Array:
     return jnp.log(2 * math.pi * widths**2) + 1.5 * jnp.log1p(squares / widths**2)
 
 
-def _laplace(position: Array) -> Evidence:
+def _laplace(position: Array) -> float:
     return log_evidence(
         _apply,
         position,
@@ -156,4 +161,4 @@ def _laplace(position: Array) -> Evidence:
         likelihood=_nll,
         curvature="hessian",
         method="dense",
-    )
+    ).log_evidence

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
 from noisescale.evidence.linear.regression import check_pair, lambda_path, linear_problem
-from noisescale.paper.claims import Judgement, judge
-from noisescale.paper.section import Context
+from noisescale.paper.claims import Judgement, judge_each
+from noisescale.paper.section import Circumstances, Context
 from noisescale.seeds import random_stream
 
 Array = NDArray[np.float64]
@@ -47,24 +47,19 @@ class Curves:
         return len(self.E)
 
 
-Measured = dict[tuple[str, str], Curves]  # (preprocessing, labels)
+CurvesBy = dict[tuple[str, str], Curves]  # (preprocessing, labels)
 
 
-def measure_curves(context: Context) -> Measured:
-    """All curves, computed once for both figures."""
-    return context.once("logistic", lambda: _measure(context))
-
-
-def judge_under(context: Context, preprocessing: str) -> Callable[..., Judgement]:
+def judge_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgement]:
     """``verdict(claim, holds, measured, uncertainty)`` under this preprocessing.
 
     ``holds`` is one answer, or one for each seed. Deciding takes at least 3 seeds and the paper's
     grid and data.
     """
-    decidable = context.seeds >= 3 and context.scale != "smoke" and context.data.complete
+    decidable = at.seeds >= 3 and at.scale != "smoke" and at.complete
 
     def verdict(claim: str, holds: Any, measured: Any, uncertainty: Any = None) -> Judgement:
-        return judge(
+        return judge_each(
             claim,
             np.atleast_1d(holds).tolist(),
             decidable=decidable,
@@ -77,21 +72,22 @@ def judge_under(context: Context, preprocessing: str) -> Callable[..., Judgement
     return verdict
 
 
-def n_test(context: Context) -> int:
+def n_test(at: Circumstances) -> int:
     """Test images, half of each class."""
-    return _N_TEST[context.scale] if context.data.complete else _EMBEDDED_N_TEST
+    return _N_TEST[at.scale] if at.complete else _EMBEDDED_N_TEST
 
 
-def _measure(context: Context) -> Measured:
+def measure_curves(context: Context) -> CurvesBy:
+    """The curves of both figures, by preprocessing and labels."""
     grid = np.logspace(-8, 6, 14 * _PER_DECADE[context.scale] + 1)
     rows: dict[tuple[str, str], list[Array]] = {key: [] for key in product(PREPROCESSINGS, LABELS)}
     for seed in range(context.seeds):
-        data = balanced_binary(
-            0, 1, n_train=_N_TRAIN, n_test=n_test(context), seed=seed, data=context.data
+        drawn = balanced_binary(
+            0, 1, n_train=_N_TRAIN, n_test=n_test(context.at), seed=seed, data=context.data
         )
         for preprocessing, labels in rows:
             context.progress.line(f"figures 1 and 2: {preprocessing}, {labels} labels, seed {seed}")
-            rows[preprocessing, labels].append(_one_path(data, preprocessing, labels, seed, grid))
+            rows[preprocessing, labels].append(_one_path(drawn, preprocessing, labels, seed, grid))
     return {key: Curves(grid, *np.stack(paths).transpose(2, 0, 1)) for key, paths in rows.items()}
 
 
@@ -104,21 +100,13 @@ def _one_path(data: Dataset, preprocessing: str, labels: str, seed: int, grid: A
     if labels == "random":  # permuted, so that both classes stay balanced
         rng = random_stream(seed, "random labels")
         y, y_test = rng.permutation(y), rng.permutation(y_test)
-    measured = []
+    rows = []
     for fit in lambda_path(linear_problem(x, y), grid):
         train_accuracy, train_cross_entropy = fit.scores(x, y)
         test_accuracy, test_cross_entropy = fit.scores(x_test, y_test)
-        measured.append(
-            [
-                train_accuracy,
-                test_accuracy,
-                train_cross_entropy,
-                test_cross_entropy,
-                fit.mean_margin(x, y),
-                fit.E,
-            ]
-        )
-    return np.array(measured)
+        cross_entropies = train_cross_entropy, test_cross_entropy
+        rows.append([train_accuracy, test_accuracy, *cross_entropies, fit.mean_margin(x, y), fit.E])
+    return np.array(rows)
 
 
 def whiten(x: Array, *others: Array) -> tuple[Array, ...]:
@@ -131,9 +119,3 @@ def whiten(x: Array, *others: Array) -> tuple[Array, ...]:
     kept = s > 1e-10 * s[0]
     to_unit = vt[kept].T / s[kept] * np.sqrt(len(x) - 1)
     return tuple((images - mean) @ to_unit for images in (x, *others))
-
-
-def mean_and_error(values: Array) -> tuple[float, float | None]:
-    """Mean over seeds and its standard error, None with a single seed."""
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-    return float(values.mean()), None if error is None else float(error)

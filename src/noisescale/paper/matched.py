@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from noisescale.noise.scale import noise_scale
-from noisescale.paper.runs import Array, Estimate
+from noisescale.paper.runs import Array
+from noisescale.uncertainty import Estimate
 
 MATCHED, DOUBLED, COARSE = "equal g", "twice g", "large step"
 
@@ -66,7 +67,7 @@ def agree(shown: dict[Setting, Estimate], curvature: float) -> bool | None:
         if setting.kind == MATCHED and setting.small_step(curvature)
     ]
     return all(
-        abs(a.mean - b.mean) <= 3 * np.hypot(a.error, b.error) + 0.01 * max(a.mean, b.mean)
+        abs(a.value - b.value) <= 3 * np.hypot(a.std, b.std) + 0.01 * max(a.value, b.value)
         for i, a in enumerate(matched)
         for b in matched[:i]
     )
@@ -83,7 +84,7 @@ def differ(shown: dict[Setting, Estimate], curvature: float) -> bool:
         for kind in (MATCHED, DOUBLED)
     )
     return all(
-        abs(a.mean - b.mean) > 3 * np.hypot(a.error, b.error) + 0.01 * max(a.mean, b.mean)
+        abs(a.value - b.value) > 3 * np.hypot(a.std, b.std) + 0.01 * max(a.value, b.value)
         for a in matched
         for b in doubled
     )

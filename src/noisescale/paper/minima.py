@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,22 +72,34 @@ class Minimum:
 
 
 def find_minimum(
-    context: Context, *, seed: int, batch_size: int, labels: str = "true", l2: float = 0.0
+    context: Context, seed: int, batch_size: int, labels: str, l2: float
 ) -> Minimum | None:
-    """Train, and measure what was found; None if training diverged. Kept in the report's folder."""
-    size = SIZES[context.scale]
-    settings = {
-        "what": "minimum",
-        "version": 1,
-        "seed": seed,
-        "batch_size": batch_size,
-        "labels": labels,
-        "l2": l2,
-        **asdict(size),
-    }
+    """Train, and measure what was found; None if training diverged."""
     context.progress.line(f"figure 10: seed {seed}, B = {batch_size}, {labels} labels, L2 {l2:g}")
-    found = context.kept(settings, lambda: _measure(context, size, seed, batch_size, labels, l2))
-    return None if found is None else Minimum(**found)
+    size = SIZES[context.scale]
+    network, params, pair, final = trained(context, size, seed, batch_size, labels, l2)
+    if final is None:
+        return None
+    problem = jax_problem(network, params, pair, "categorical")
+    E, best = _evidences(problem, per_layer=size.per_layer and labels == "true" and l2 == 0)
+    with warnings.catch_warnings():  # how far from one is part of what is measured
+        warnings.simplefilter("ignore", NotAMinimumWarning)
+        at_best = log_evidence(network, params, pair, prior_precision=best, method="dual")
+    top = leading(curvature_operator(problem.model, "hessian", precision="float64"), 1)[0][0]
+    return Minimum(
+        seed=seed,
+        batch_size=batch_size,
+        labels=labels,
+        l2=l2,
+        train_accuracy=final.train_accuracy,
+        train_cross_entropy=final.train_cross_entropy,
+        test_accuracy=final.test_accuracy,
+        test_cross_entropy=final.test_cross_entropy,
+        E=E,
+        prior_precision=best,
+        gap=(at_best.newton_decrement or 0.0) / 2,
+        top_curvature=float(top),
+    )
 
 
 def trained(
@@ -114,36 +126,6 @@ def trained(
         evaluate_at="final",
     )
     return network, run.params, (data.x_train, y), run.final
-
-
-def _measure(
-    context: Context, size: Size, seed: int, batch_size: int, labels: str, l2: float
-) -> dict[str, Any] | None:
-    network, params, pair, final = trained(context, size, seed, batch_size, labels, l2)
-    if final is None:
-        return None
-    problem = jax_problem(network, params, pair, "categorical")
-    E, best = _evidences(problem, per_layer=size.per_layer and labels == "true" and l2 == 0)
-    with warnings.catch_warnings():  # how far from one is part of what is measured
-        warnings.simplefilter("ignore", NotAMinimumWarning)
-        at_best = log_evidence(network, params, pair, prior_precision=best, method="dual")
-    top = leading(curvature_operator(problem.model, "hessian", precision="float64"), 1)[0][0]
-    return asdict(
-        Minimum(
-            seed=seed,
-            batch_size=batch_size,
-            labels=labels,
-            l2=l2,
-            train_accuracy=final.train_accuracy,
-            train_cross_entropy=final.train_cross_entropy,
-            test_accuracy=final.test_accuracy,
-            test_cross_entropy=final.test_cross_entropy,
-            E=E,
-            prior_precision=best,
-            gap=(at_best.newton_decrement or 0.0) / 2,
-            top_curvature=float(top),
-        )
-    )
 
 
 def _evidences(problem: JaxProblem, *, per_layer: bool) -> tuple[dict[str, float], float]:

@@ -17,10 +17,11 @@ from noisescale.noise.posterior import PosteriorSamples, langevin
 from noisescale.paper.batches import N_TRAIN
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.logistic import n_test
-from noisescale.paper.runs import Array, estimate, short
-from noisescale.paper.section import Context, Measurement
+from noisescale.paper.runs import Array, short
+from noisescale.paper.section import Circumstances, Context, Measurement
 from noisescale.training import logistic_regression, paper_network, train
 from noisescale.training.evaluation import accuracy_and_cross_entropy
+from noisescale.uncertainty import mean_of
 
 # The weakest prior at which this network's posterior is sampled to convergence in minutes: at the
 # paper's 0.1 the flat directions take a hundred times longer.
@@ -58,26 +59,22 @@ class Draws:
 
 def measure_draws(context: Context) -> dict[str, list[Draws]]:
     """Both models, one entry a seed."""
-    measured = {}
-    for model, one in zip(MODELS, (_network, _logistic), strict=True):
-        found = []
-        for seed in range(context.seeds):
-            context.progress.line(f"posterior samples: {model}, seed {seed}")
-            found.append(one(context, seed))
-        measured[model] = found
-    return measured
+    return {
+        model: [context.kept(one, seed=seed) for seed in range(context.seeds)]
+        for model, one in zip(MODELS, (draws_of_network, draws_of_logistic), strict=True)
+    }
 
 
-def judge_draws(context: Context, measured: dict[str, list[Draws]]) -> list[Judgement]:
+def judge_draws(at: Circumstances, draws_by: dict[str, list[Draws]]) -> list[Judgement]:
     """C38: the fraction of samples with lower error, its interval wholly above one half."""
     judgements = []
-    for model, draws in measured.items():
+    for model, draws in draws_by.items():
         fraction, low, high = _fraction(draws)
         judgements.append(
             conclude(
                 "C38",
                 [True if low > 0.5 else False if high < 0.5 else None],
-                decidable=context.decidable,
+                decidable=at.decidable,
                 measured={"fraction of samples with lower test error": short(fraction)},
                 uncertainty={"95 % interval": [short(low), short(high)], "seeds": len(draws)},
                 convention=model,
@@ -87,15 +84,15 @@ def judge_draws(context: Context, measured: dict[str, list[Draws]]) -> list[Judg
     return judgements
 
 
-def measurements(measured: dict[str, list[Draws]]) -> list[Measurement]:
+def describe_draws(draws_by: dict[str, list[Draws]]) -> list[Measurement]:
     """Errors and cross-entropies, for the report."""
     rows = []
-    for model, draws in measured.items():
+    for model, draws in draws_by.items():
         precision = np.mean([d.prior_precision for d in draws])
         how = f"lambda = {precision:.3g}, worst R-hat {max(d.r_hat for d in draws):.2f}"
         for k, metric in enumerate(("error", "cross-entropy")):
             of = [
-                estimate(np.array(values))
+                mean_of(values)
                 for values in zip(
                     *((d.minimum[k], d.samples[..., k].mean(), d.averaged[k]) for d in draws),
                     strict=True,
@@ -116,7 +113,9 @@ def _fraction(draws: list[Draws]) -> tuple[float, float, float]:
     return fraction, float(interval.low), float(interval.high)
 
 
-def _network(context: Context, seed: int) -> Draws:
+def draws_of_network(context: Context, seed: int) -> Draws:
+    """The paper's network under a strong prior: descent, then Langevin dynamics."""
+    context.progress.line(f"posterior samples: {MODELS[0]}, seed {seed}")
     n_train = 100 if context.scale == "smoke" else N_TRAIN
     data = context.data.subset(n_train=n_train, seed=seed)
     network = paper_network()
@@ -146,8 +145,12 @@ def _network(context: Context, seed: int) -> Draws:
     return _score(network, minimum, samples, data, "categorical", _NETWORK_PRECISION)
 
 
-def _logistic(context: Context, seed: int) -> Draws:
-    data = balanced_binary(0, 1, n_train=800, n_test=n_test(context), seed=seed, data=context.data)
+def draws_of_logistic(context: Context, seed: int) -> Draws:
+    """Logistic regression under the prior of largest evidence, from its exact minimum."""
+    context.progress.line(f"posterior samples: {MODELS[1]}, seed {seed}")
+    data = balanced_binary(
+        0, 1, n_train=800, n_test=n_test(context.at), seed=seed, data=context.data
+    )
     best = maximise_evidence(linear_problem(*check_pair(data.x_train, data.y_train))).fit
     model = logistic_regression(data.x_train.shape[1])
     minimum = ({"b": np.atleast_1d(best.intercept), "w": best.coef[:, None]},)

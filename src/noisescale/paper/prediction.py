@@ -1,29 +1,49 @@
 """A rule is worth what it predicts: the best batch size at a setting that no fit has seen."""
 
-from noisescale.paper.scaling import effort_of, run_until_interior, setting
-from noisescale.paper.section import Context, Measurement
+from noisescale.paper.runs import Runs
+from noisescale.paper.scaling import describe_place, effort_of, run_until_interior, setting
+from noisescale.paper.section import Circumstances, Context, Measurement
 from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import ScalingRule
 
 # Away from the settings of figures 5 to 7 in all three quantities at once.
-HELD_OUT = {"learning_rate": 0.5, "n_train": 4_000, "momentum": 0.95}
+_LEARNING_RATE, _N_TRAIN, _MOMENTUM = 0.5, 4_000, 0.95
 
 
-def check_prediction(context: Context, rule: ScalingRule) -> tuple[Measurement, ...]:
-    """Predict B_opt from the noise scale at the peaks of ``rule``, then measure it."""
-    steps = round(effort_of(context).steps / HELD_OUT["learning_rate"])
-    runs = run_until_interior(context, [setting(steps=steps, **HELD_OUT)])  # type: ignore[arg-type]
-    peak = find_peak(runs.frame)
-    where = "ε = {learning_rate:g}, N = {n_train:,}, m = {momentum:g}".format(**HELD_OUT)
-    told = "nothing: no peak of figure 5 is resolved"
-    if rule.optimal_noise_scale is not None:
-        told = str(rule.predict_batch_size(**HELD_OUT))  # type: ignore[arg-type]
-    found = peak.undetermined
-    if peak.fitted is not None:
-        interval = "" if peak.low is None else f" [{peak.low:.3g}, {peak.high:.3g}]"
-        found = f"{peak.fitted:.3g}{interval}"
-    how = f"{context.seeds} seeds, {steps:,} updates"
-    return (
-        Measurement(f"B_opt predicted at {where}", told, "from the noise scale at the peaks above"),
-        Measurement(f"B_opt measured at {where}", str(found), how),
+def measure_held_out(context: Context) -> Runs:
+    """The runs around the best batch size at the held-out setting."""
+    held_out = setting(
+        steps=_steps(context.at),
+        learning_rate=_LEARNING_RATE,
+        n_train=_N_TRAIN,
+        momentum=_MOMENTUM,
     )
+    return run_until_interior(context, [held_out])
+
+
+def compare_prediction(
+    at: Circumstances, rule: ScalingRule, held_out: Runs
+) -> tuple[Measurement, ...]:
+    """B_opt predicted from the noise scale at the peaks of ``rule``, and measured."""
+    where = f"ε = {_LEARNING_RATE:g}, N = {_N_TRAIN:,}, m = {_MOMENTUM:g}"
+    predicted = "nothing: no peak of figure 5 is resolved"
+    if rule.optimal_noise_scale is not None:
+        predicted = str(
+            rule.predict_batch_size(
+                learning_rate=_LEARNING_RATE, n_train=_N_TRAIN, momentum=_MOMENTUM
+            )
+        )
+    return (
+        Measurement(
+            f"B_opt predicted at {where}", predicted, "from the noise scale at the peaks above"
+        ),
+        Measurement(
+            f"B_opt measured at {where}",
+            describe_place(find_peak(held_out.frame)),
+            f"{at.seeds} seeds, {_steps(at):,} updates",
+        ),
+    )
+
+
+def _steps(at: Circumstances) -> int:
+    return round(effort_of(at).steps / _LEARNING_RATE)

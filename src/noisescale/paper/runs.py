@@ -1,12 +1,15 @@
 """Stored runs as arrays over seeds, and what is compared between them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from noisescale.jobs.store import RunSource
 
 Array = NDArray[np.float64]
 
@@ -17,6 +20,19 @@ class Runs:
 
     frame: pd.DataFrame
     curves: pd.DataFrame
+
+    @classmethod
+    def of(cls, source: RunSource, keys: Sequence[str]) -> Self:
+        """The runs with these keys, from wherever runs are kept."""
+        frame = source.frame(keys)
+        if len(frame) != len(set(keys)):
+            raise KeyError(f"{len(set(keys)) - len(frame)} of {len(set(keys))} runs are not there")
+        return cls(frame, source.curves(keys))
+
+    @property
+    def keys(self) -> list[str]:
+        """The runs' keys, in order."""
+        return sorted(self.frame["key"])
 
     def where(self, **fields: Any) -> "Runs":
         """The runs whose configuration has these values."""
@@ -55,34 +71,6 @@ def _chance(row: "pd.Series[Any]", metric: str) -> float:
     """What guessing at random scores."""
     n_classes = 10 if pd.isna(row["n_classes"]) else int(row["n_classes"])
     return 1 / n_classes if metric.endswith("accuracy") else math.log(n_classes)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with its standard error (NaN from a single seed)."""
-
-    mean: float
-    error: float
-    n: int
-
-    def above(self, threshold: float, *, by: float) -> bool | None:
-        """Whether it is above the threshold by so many errors; False if below by as many."""
-        distance = self.mean - threshold
-        if self.n > 1 and abs(distance) > by * self.error:
-            return distance > 0
-        return None
-
-    def __str__(self) -> str:
-        return (
-            f"{self.mean:.4g}" if math.isnan(self.error) else f"{self.mean:.4g} ± {self.error:.2g}"
-        )
-
-
-def estimate(values: Array) -> Estimate:
-    """Mean and standard error of values by seed, such as differences paired by seed."""
-    n = len(values)
-    error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Estimate(float(np.mean(values)), error, n)
 
 
 def updates_to(steps: Array, curve: Array, share: float = 0.95) -> float:

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN
+from noisescale.paper.batches import CONVENTION, LEARNING_RATE, MOMENTUM, N_TRAIN
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Runs, short
-from noisescale.paper.section import Context, Measurement, ScaleName
+from noisescale.paper.section import Circumstances, Context, Measurement, ScaleName
 from noisescale.sweep import RunConfig, make_plan
+from noisescale.sweep.peak import Peak
 from noisescale.sweep.rules import Interval, ScalingRule
+from noisescale.uncertainty import Estimate
 
 # Every size below 10, then a ratio of about the square root of two.
 LADDER = (
@@ -49,7 +51,6 @@ LADDER = (
     40_960,
     57_600,
 )
-CONVENTION = "cost divided by the number of classes"
 _ANCHOR = 20  # about the best batch size at the paper's first setting; a place to start, no more
 _STRIDE = 4  # rungs between the sizes of a coarse pass: a factor of four
 
@@ -82,9 +83,9 @@ class Setting:
     above: int = 0  # rungs wanted above the peak, beyond those that every peak gets
 
 
-def effort_of(context: Context) -> Effort:
-    """The effort for the scale of this report."""
-    return EFFORTS[context.scale]
+def effort_of(at: Circumstances) -> Effort:
+    """The effort for the scale of a measurement."""
+    return EFFORTS[at.scale]
 
 
 def setting(
@@ -117,7 +118,7 @@ def run_until_interior(
     the paper's first setting; worth it where a run at the rule's place is long. These runs are
     among those returned.
     """
-    effort = effort_of(context)
+    effort = effort_of(context.at)
     settings = list(settings)
     centres = [_nearest(s, s.start) for s in settings]
     looks: list[list[RunConfig]] = []
@@ -176,7 +177,7 @@ def _plan(
     context: Context, setting: Setting, rungs: Iterable[int], *, seeds: int | None = None
 ) -> list[RunConfig]:
     return make_plan(
-        {**setting.fields, "data": context.data.name, "n_test": effort_of(context).n_test},
+        {**setting.fields, "data": context.data.name, "n_test": effort_of(context.at).n_test},
         grid={setting.axis: [setting.ladder[rung] for rung in sorted(rungs)]},
         seeds=context.seeds if seeds is None else seeds,
     )
@@ -190,7 +191,7 @@ def _best_rung(runs: Runs, setting: Setting, plan: list[RunConfig]) -> int:
 
 
 def judge_slope(
-    context: Context, claim: str, rule: ScalingRule, slope: Interval | None
+    at: Circumstances, claim: str, rule: ScalingRule, slope: Interval | None
 ) -> Judgement:
     """Whether the slope's interval contains 1; undecided if it is wider than 0.3 either way."""
     parts: list[bool | None] = [None]
@@ -199,7 +200,7 @@ def judge_slope(
     return conclude(
         claim,
         parts,
-        decidable=context.decidable,
+        decidable=at.decidable,
         measured=None if slope is None else {"slope": short(slope.value)},
         uncertainty={
             "95 % interval": None if slope is None else [short(slope.low), short(slope.high)],
@@ -225,3 +226,10 @@ def describe(rule: ScalingRule, how: str) -> tuple[Measurement, ...]:
         rows.insert(1, ("slope of log 1/(1/B_opt - 1/N)", str(rule.exact_slope)))
         rows.insert(2, ("B_opt/x at slope 1", str(rule.constant)))
     return tuple(Measurement(what, value, how) for what, value in rows)
+
+
+def describe_place(peak: Peak) -> str:
+    """Where a peak is with its 95 % interval, or why it is not known."""
+    if peak.fitted is None:
+        return f"undetermined, best observed {peak.best:g}"
+    return str(Estimate(peak.fitted, low=peak.low or math.nan, high=peak.high or math.nan))

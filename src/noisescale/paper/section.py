@@ -1,104 +1,113 @@
-"""What a section of the report is given, and what it gives back."""
+"""A section of the paper is three functions: measure, judge, draw.
 
-import hashlib
-import json
+``measure(context)`` returns plain data, a frozen dataclass, which is kept. ``judge(data)`` says
+what they mean, ``draw(data)`` shows them; both see nothing else, so that a verdict or a picture
+made again tomorrow, or on another machine, is the same, and editing either measures nothing.
+"""
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 from noisescale.data import Dataset
 from noisescale.jobs.engines import Engine
 from noisescale.jobs.progress import Progress
+from noisescale.jobs.store import RunStore
 from noisescale.paper.claims import Judgement
+from noisescale.paper.keeping import keep_part, read_part
+from noisescale.paper.provenance import code_hash
 from noisescale.paper.runs import Runs
-from noisescale.sweep import RunConfig, RunStore, run_sweep
+from noisescale.sweep import RunConfig, run_sweep
 
 T = TypeVar("T")
 ScaleName = Literal["smoke", "quick", "full"]
 SCALES: tuple[ScaleName, ...] = ("smoke", "quick", "full")
 
 
-class MissingError(Exception):
-    """Something that was to be shown again has not been measured."""
-
-
 @dataclass(frozen=True)
-class NoImages:
-    """A data set by name alone: what was measured can be shown again without its images."""
+class Circumstances:
+    """What a measurement was made with; a verdict rests on it as on the numbers.
 
-    name: str
-    source: str
+    Attributes:
+        data: the name of the data set, ``fingerprint`` the sha256 of its content.
+        complete: whether all of it was there, rather than an embedded part.
+    """
+
+    scale: ScaleName
+    seeds: int
+    data: str
     complete: bool
     fingerprint: str
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise MissingError(f"{name} of {self.name} is not loaded to show results again")
+    @property
+    def decidable(self) -> bool:
+        """Whether a measurement of this size can decide claims: full scale, data and seeds."""
+        return self.scale == "full" and self.seeds >= 3 and self.complete
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What every section's data begin with."""
+
+    at: Circumstances
 
 
 @dataclass(frozen=True)
 class Context:
-    """The circumstances of a report: data, scale, seeds, where runs are made and kept."""
+    """Where a section measures: on which data, how much, and where runs are made and kept."""
 
     data: Dataset
     scale: ScaleName
     seeds: int
     store: RunStore
-    engine: Callable[[], Engine]  # started by the first section that lacks a run
+    engine: Engine
     progress: Progress = field(default_factory=Progress)
-    folder: Path | None = None  # where measurements are kept, if anywhere
-    frozen: bool = False  # show what was measured, measure nothing
-    _known: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None  # where parts of long measurements are kept, if anywhere
+    _shared: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def decidable(self) -> bool:
-        """Whether a run of this size can decide claims at all: full scale, data and seeds."""
-        return self.scale == "full" and self.seeds >= 3 and self.data.complete
+    def at(self) -> Circumstances:
+        """The circumstances that the section's data are to carry."""
+        data = self.data
+        return Circumstances(self.scale, self.seeds, data.name, data.complete, data.fingerprint)
 
     def runs(self, plan: Sequence[RunConfig]) -> Runs:
         """The runs of ``plan``: from the store, and made where it lacks them."""
-        keys = [run.key for run in plan]
-        stored = self.store.statuses(keys)
-        missing = [run for run in plan if stored.get(run.key, "failed") == "failed"]
-        if missing:
-            run_sweep(missing, self.store, self.engine(), retry_failed=True, progress=self.progress)
-        frame = self.store.frame(keys)
+        frame = run_sweep(plan, self.store, self.engine, retry_failed=True, progress=self.progress)
         failed = frame[frame["status"] == "failed"]
         if len(failed):  # a figure with holes would be taken for a whole one
             reason = failed["error"].iloc[0].strip().splitlines()[-1]
             raise RuntimeError(f"{len(failed)} of {len(frame)} runs failed, the first: {reason}")
-        return Runs(frame, self.store.curves(keys))
+        return Runs(frame, self.store.curves([run.key for run in plan]))
 
-    def kept(self, settings: dict[str, Any], measure: Callable[[], T]) -> T:
-        """``measure()``, plain numbers, from the report's folder if they were measured before.
+    def kept(self, measure: Callable[..., T], **arguments: Any) -> T:
+        """``measure(context, **arguments)``, from the folder if it was measured there before.
 
-        ``settings`` must name everything that the numbers depend on.
+        For the parts of a long measurement: a section that was killed goes on from them. What is
+        kept answers for the same arguments, scale, data and code alone.
         """
         if self.folder is None:
-            return measure()
-        path = self.folder / "measured" / f"{self.name_of(settings)}.json"
-        if path.exists():
-            return cast(T, json.loads(path.read_text(encoding="utf-8"))["measured"])
-        if self.frozen:
-            raise MissingError(f"{path} is not there")
-        found = measure()
-        path.parent.mkdir(exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        document = {"settings": settings | {"data": self.data.fingerprint}, "measured": found}
-        unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(path)
-        return found
+            return measure(self, **arguments)
+        key = {
+            "part": measure.__name__,
+            "arguments": arguments,
+            "scale": self.scale,
+            "data": self.data.fingerprint,
+            "code": code_hash(measure),
+        }
+        kind = get_type_hints(measure)["return"]
+        kept, value = read_part(self.folder, key, kind)
+        if not kept:
+            value = measure(self, **arguments)
+            keep_part(self.folder, key, value)
+        return cast(T, value)
 
-    def name_of(self, settings: dict[str, Any]) -> str:
-        """What :meth:`kept` keeps a measurement under."""
-        text = json.dumps(settings | {"data": self.data.fingerprint}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    def once(self, name: str, measure: Callable[[], T]) -> T:
-        """``measure()``, computed by the first of the sections that share it."""
-        if name not in self._known:
-            self._known[name] = measure()
-        return cast(T, self._known[name])
+    def once(self, measure: Callable[["Context"], T]) -> T:
+        """``measure(context)``, computed by the first of the sections that share it."""
+        if measure.__name__ not in self._shared:
+            self._shared[measure.__name__] = measure(self)
+        return cast(T, self._shared[measure.__name__])
 
 
 @dataclass(frozen=True)
@@ -121,24 +130,32 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a section measured."""
+class Findings:
+    """What a section's data say."""
 
     statement: str
-    pictures: tuple[Picture, ...] = ()
-    measurements: tuple[Measurement, ...] = ()
     judgements: tuple[Judgement, ...] = ()
-    remarks: tuple[str, ...] = field(default=())
+    measurements: tuple[Measurement, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report: a figure's number, an appendix's letter, or a word.
-
-    ``from_runs``: it is drawn and judged from stored runs or kept numbers alone, in seconds.
-    """
+    """A section of the report: a figure's number, an appendix's letter, or a word."""
 
     id: str
     title: str
-    measure: Callable[[Context], Outcome]
-    from_runs: bool = False
+    measure: Callable[[Context], Any]
+    judge: Callable[[Any], Findings]
+    draw: Callable[[Any], tuple[Picture, ...]]
+
+    @property
+    def kind(self) -> type:
+        """The class of its data, as ``measure`` declares it."""
+        kind: type = get_type_hints(self.measure)["return"]
+        return kind
+
+    @property
+    def code(self) -> str:
+        """A hash of the code that ``measure`` depends on."""
+        return code_hash(self.measure)

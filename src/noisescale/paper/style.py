@@ -1,7 +1,7 @@
 """One look for all figures."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
+
+from noisescale.paper.runs import Runs
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -65,3 +67,27 @@ def draw_band(
     axes.fill_between(
         x, values.min(axis=0), values.max(axis=0), color=COLOURS[colour], alpha=0.2, linewidth=0
     )
+
+
+def draw_training(
+    figure: Figure, shown: Mapping[str, Runs], dotted: Mapping[str, Runs] | None = None
+) -> list[Axes]:
+    """Test accuracy and cross-entropy against updates: a band over seeds for each of the runs.
+
+    ``dotted`` runs are drawn beside them by their mean alone, in the same colours.
+    """
+    panels = list(figure.subplots(1, 2))
+    for axes, metric, label, letter in (
+        (panels[0], "test_accuracy", "test accuracy", "a"),
+        (panels[1], "test_cross_entropy", "test cross-entropy, nats per image", "b"),
+    ):
+        for colour, (name, runs) in enumerate(shown.items()):
+            steps, curves = runs.curve(metric)
+            draw_band(axes, steps[1:], curves[:, 1:], name, colour)
+        for colour, (name, runs) in enumerate((dotted or {}).items()):
+            steps, curves = runs.curve(metric)
+            means = curves.mean(axis=0)
+            axes.plot(steps[1:], means[1:], ":", color=COLOURS[colour], linewidth=0.8, label=name)
+        axes.set(xscale="log", xlabel="gradient updates", ylabel=label, title=f"({letter})")
+    panels[0].set_ylim(0.5, None)
+    return panels

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN, plain_plan, size_of
-from noisescale.paper.runs import Runs, estimate
-from noisescale.paper.section import Context, Measurement, Outcome, Picture, Section
+from noisescale.paper.runs import Runs
+from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.style import draw_band, house_style, to_svg
+from noisescale.uncertainty import mean_of
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,40 @@ _CASES = (
 )
 
 
-def measure(context: Context) -> Outcome:
-    """Train the paper's network in both units and compare."""
+@dataclass(frozen=True)
+class Data(Measured):
+    """Training in both units."""
+
+    runs: Runs
+
+    @property
+    def cases(self) -> dict[str, Runs]:
+        """The runs of each case, by its label."""
+        return {
+            case.label: self.runs.where(
+                cost_convention=case.cost_convention, batch_size=case.batch_size
+            )
+            for case in _CASES
+        }
+
+
+def measure(context: Context) -> Data:
+    """Train the paper's network in both units."""
     plans = [plain_plan(context, [case.batch_size], case.cost_convention) for case in _CASES]
-    together = context.runs([run for plan in plans for run in plan])
-    runs = {
-        case.label: together.where(cost_convention=case.cost_convention, batch_size=case.batch_size)
-        for case in _CASES
-    }
+    return Data(context.at, context.runs([run for plan in plans for run in plan]))
+
+
+def judge(data: Data) -> Findings:
+    """No claim of the paper's; what either unit gives."""
     how = (
-        f"{context.seeds} seeds, {size_of(context).steps:,} updates, ε = {LEARNING_RATE:g}, "
+        f"{data.at.seeds} seeds, {size_of(data.at).steps:,} updates, ε = {LEARNING_RATE:g}, "
         f"m = {MOMENTUM:g}, N = {N_TRAIN:,}"
     )
     measurements = tuple(
         Measurement(f"test accuracy, {label}", _describe(these), how)
-        for label, these in runs.items()
+        for label, these in data.cases.items()
     )
-    return Outcome(
+    return Findings(
         statement=(
             "The paper trains at learning rate 1 and momentum 0.9 and finds that batches of 30 "
             "train while batches of about 10 or less do not. It does not say how its cost is "
@@ -56,29 +74,30 @@ def measure(context: Context) -> Outcome:
             "the number of classes, which is exactly a change of unit by a factor of ten. "
             "Cross-entropies are always reported undivided, in nats per example."
         ),
-        pictures=(_draw(runs),),
         measurements=measurements,
     )
 
 
 def _describe(runs: Runs) -> str:
-    text = str(estimate(runs.final("test_accuracy")))
+    text = str(mean_of(runs.final("test_accuracy")))
     if diverged := int((runs.frame["status"] == "diverged").sum()):
         text += f", {diverged} diverged and counted as chance"
     return text
 
 
-def _draw(runs: dict[str, Runs]) -> Picture:
+def draw(data: Data) -> tuple[Picture, ...]:
+    """Test accuracy during training, by case."""
+    cases = data.cases
     with house_style():
         figure = Figure(figsize=(7.5, 4.2))
         axes = figure.add_subplot()
-        for colour, (label, these) in enumerate(runs.items()):
+        for colour, (label, these) in enumerate(cases.items()):
             draw_band(axes, *these.curve("test_accuracy"), label, colour)
         axes.set_xscale("symlog", linthresh=1)
         axes.set(xlabel="gradient updates", ylabel="test accuracy", ylim=(0, 1), xlim=(0, None))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
         svg = to_svg(figure)
-    return Picture(
+    picture = Picture(
         name="units",
         svg=svg,
         caption="Test accuracy during training at the paper's learning rate, in two units. "
@@ -86,10 +105,11 @@ def _draw(runs: dict[str, Runs]) -> Picture:
         alt="Line chart of test accuracy against gradient updates for three settings: "
         + "; ".join(
             f"{label} ends near {these.final('test_accuracy').mean():.2f}"
-            for label, these in runs.items()
+            for label, these in cases.items()
         )
         + ".",
     )
+    return (picture,)
 
 
-SECTION = Section(id="units", title="The learning-rate unit", measure=measure, from_runs=True)
+SECTION = Section("units", "The learning-rate unit", measure, judge, draw)

@@ -9,14 +9,16 @@ import numpy as np
 import scipy.optimize
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from noisescale.noise.langevin import Dynamics, State, corrected_sgld, overdamped, run_chains
 from noisescale.paper import location
 from noisescale.paper.claims import Judgement, conclude
-from noisescale.paper.location import NAMES, Landscape, basin_of, gradient
-from noisescale.paper.runs import Array, Estimate, estimate, short
-from noisescale.paper.section import Context, Measurement, Picture
+from noisescale.paper.location import NAMES, Landscape, Minimum, basin_of, gradient
+from noisescale.paper.runs import Array, short
+from noisescale.paper.section import Circumstances, Context, Measurement, Picture
 from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.uncertainty import Estimate, mean_of
 
 _STEP = 1e-3  # of Langevin; a tenth of one over the largest curvature
 _TEMPERATURES = (0.8, 1.0, 1.5, 2.0, 3.0)
@@ -28,16 +30,25 @@ _DRAWS = 20
 _GRID = {"smoke": 101, "quick": 301, "full": 601}  # points a side, for quadrature
 
 
+_SHOWN_TEMPERATURES = np.geomspace(0.4, 4, 60)
+_SHOWN_SAMPLES = 1_500
+_SHOWN_GRID = 121  # points a side, of the basins as drawn
+
+
 @dataclass(frozen=True)
 class Visits:
-    """What was measured: shares of the time in each minimum, and what should be."""
+    """Shares of the time in each minimum, and what they should be by the evidence."""
 
-    landscape: Landscape
+    minima: tuple[Minimum, ...]
+    basins: NDArray[np.int64]  # on a grid, for the picture
+    expected: Array  # (minima,): the share of the evidence in each basin, by quadrature
+    expected_at: Array  # (temperatures, minima): the same at _SHOWN_TEMPERATURES
+    equal_temperature: float  # at which the sharp and the broad minimum share alike
     at_one: list[Estimate]  # T = 1, by minimum
     moved: Array  # by how much halving the step moved them
     by_temperature: dict[float, list[Estimate]]
     left: dict[float, Estimate]  # noise scale g: share of SGD runs that left the sharp minimum
-    positions: Array  # draws at T = 1
+    positions: Array  # some draws at T = 1
 
 
 def measure_visits(context: Context) -> Visits:
@@ -51,40 +62,68 @@ def measure_visits(context: Context) -> Visits:
     for k, T in enumerate(_TEMPERATURES[::every]):
         kernel = overdamped(gradient, step_size=_STEP, temperature=T)
         draws = _run(kernel, _starts(landscape, n // 3)["fine"], time / _STEP, seed=1 + k)
-        by_temperature[T] = [estimate(share) for share in _shares(landscape, draws).T]
+        by_temperature[T] = [mean_of(share) for share in _shares(landscape, draws).T]
+    positions = pair["fine"].reshape(-1, 2)
+    thin = max(1, (len(landscape.axis) - 1) // (_SHOWN_GRID - 1))
     return Visits(
-        landscape=landscape,
-        at_one=[estimate(share) for share in fine.T],
+        minima=landscape.minima,
+        basins=landscape.basins[::thin, ::thin],
+        expected=landscape.probabilities(),
+        expected_at=np.array([landscape.probabilities(T) for T in _SHOWN_TEMPERATURES]),
+        equal_temperature=scipy.optimize.brentq(lambda T: _preference(landscape, T), 0.3, 1.5),
+        at_one=[mean_of(share) for share in fine.T],
         moved=np.abs(fine.mean(axis=0) - coarse.mean(axis=0)),
         by_temperature=by_temperature,
         left={
             _noise_scale(rate): _leave(context, landscape, rate)
             for rate in _LEARNING_RATES[::every]
         },
-        positions=pair["fine"].reshape(-1, 2),
+        positions=positions[:: max(1, len(positions) // _SHOWN_SAMPLES)].round(3),
     )
 
 
-def measurements(visits: Visits) -> tuple[Measurement, ...]:
+def judge_visits(at: Circumstances, visits: Visits) -> Judgement:
+    """C30: frequencies within 3 SE of the evidences, the step small enough."""
+    stds = np.array([seen.std for seen in visits.at_one])
+    off = np.abs([seen.value for seen in visits.at_one] - visits.expected) / stds
+    small = visits.moved < stds
+    return conclude(
+        "C30",
+        # A step that is too large says nothing of the claim, so it cannot refute it.
+        [bool((off < 3).all()), True if small.all() else None],
+        decidable=at.scale == "full",
+        measured={
+            f"share of the {name} minimum": short(seen.value)
+            for name, seen in zip(NAMES, visits.at_one, strict=True)
+        },
+        uncertainty={
+            "standard errors": [short(std) for std in stds],
+            "deviation from the evidence in standard errors": [short(value) for value in off],
+            "moved by halving the step, in standard errors": [
+                short(value) for value in visits.moved / stds
+            ],
+        },
+    )
+
+
+def describe_visits(visits: Visits) -> tuple[Measurement, ...]:
     """The numbers for the report."""
-    expected = visits.landscape.probabilities()
-    equal = scipy.optimize.brentq(lambda T: _preference(visits.landscape, T), 0.3, 1.5)
     rows = [
         Measurement(
             f"time in the {name} minimum at T = 1",
             f"{seen}, evidence says {share:.4f}",
             f"cost {m.cost:.2f}, ln evidence {m.log_evidence:.2f} by quadrature over the basin, "
-            f"{m.laplace.log_evidence:.2f} by Laplace",
+            f"{m.laplace:.2f} by Laplace",
         )
         for name, seen, share, m in zip(
-            NAMES, visits.at_one, expected, visits.landscape.minima, strict=True
+            NAMES, visits.at_one, visits.expected, visits.minima, strict=True
         )
     ]
     return (
         *rows,
         Measurement(
             "temperature above which the broad minimum is preferred",
-            f"{equal:.3f}",
+            f"{visits.equal_temperature:.3f}",
             "isotropic noise, quadrature; the sharp minimum is the deeper one",
         ),
         Measurement(
@@ -92,31 +131,6 @@ def measurements(visits: Visits) -> tuple[Measurement, ...]:
             _half(visits.left),
             f"half of the runs have left in the end, B = 1 of N = {location.N_READINGS}",
         ),
-    )
-
-
-def judge_visits(context: Context, visits: Visits) -> Judgement:
-    """C30: frequencies within 3 SE of the evidences, the step small enough."""
-    expected = visits.landscape.probabilities()
-    errors = np.array([seen.error for seen in visits.at_one])
-    off = np.abs([seen.mean for seen in visits.at_one] - expected) / errors
-    small = visits.moved < errors
-    return conclude(
-        "C30",
-        # A step that is too large says nothing of the claim, so it cannot refute it.
-        [bool((off < 3).all()), True if small.all() else None],
-        decidable=context.scale == "full",
-        measured={
-            f"share of the {name} minimum": short(seen.mean)
-            for name, seen in zip(NAMES, visits.at_one, strict=True)
-        },
-        uncertainty={
-            "standard errors": [short(error) for error in errors],
-            "deviation from the evidence in standard errors": [short(value) for value in off],
-            "moved by halving the step, in standard errors": [
-                short(value) for value in visits.moved / errors
-            ],
-        },
     )
 
 
@@ -187,7 +201,7 @@ def _leave(context: Context, landscape: Landscape, learning_rate: float) -> Esti
         thin=round(_SGD_TIME[context.scale] * N / learning_rate),
     )
     ends = basin_of(np.asarray(chains.last.position, float), minima)
-    return estimate((ends != 0).astype(float))
+    return mean_of((ends != 0).astype(float))
 
 
 def _noise_scale(learning_rate: float) -> float:
@@ -201,7 +215,7 @@ def _preference(landscape: Landscape, temperature: float) -> float:
 
 def _half(left: dict[float, Estimate]) -> str:
     g = np.array(list(left))
-    share = np.maximum.accumulate([seen.mean for seen in left.values()])
+    share = np.maximum.accumulate([seen.value for seen in left.values()])
     if not share[0] < 0.5 <= share[-1]:
         return "not within the learning rates tried"
     return f"{np.exp(np.interp(0.5, share, np.log(g))):.2f}"
@@ -217,10 +231,8 @@ def draw_visits(visits: Visits) -> Picture:
         _draw_sgd(panels[2], visits)
         svg = to_svg(figure)
     seen = ", ".join(
-        f"{share.mean:.3f} in the {name} minimum (evidence {p:.3f})"
-        for name, share, p in zip(
-            NAMES, visits.at_one, visits.landscape.probabilities(), strict=True
-        )
+        f"{share.value:.3f} in the {name} minimum (evidence {p:.3f})"
+        for name, share, p in zip(NAMES, visits.at_one, visits.expected, strict=True)
     )
     return Picture(
         name="appendixA",
@@ -234,22 +246,16 @@ def draw_visits(visits: Visits) -> Picture:
 
 
 def _draw_landscape(axes: Axes, visits: Visits) -> None:
-    land = visits.landscape
-    levels = land.costs.min() + np.array([0.5, 1, 2, 3, 4, 6, 8, 11, 15])
-    axes.contour(land.axis, land.axis, land.costs.T, levels, colors="grey", linewidths=0.6)
-    for k in range(len(land.minima)):
-        axes.contour(
-            land.axis,
-            land.axis,
-            (land.basins == k).T.astype(float),
-            [0.5],
-            colors="black",
-            linewidths=0.8,
-            linestyles="--",
-        )
-    shown = visits.positions[:: max(1, len(visits.positions) // 1_500)]
-    axes.scatter(shown[:, 0], shown[:, 1], s=2, color=COLOURS[0], alpha=0.4, linewidths=0)
-    for m in land.minima:
+    fine, costs = location.cost_grid(3 * _SHOWN_GRID)
+    levels = costs.min() + np.array([0.5, 1, 2, 3, 4, 6, 8, 11, 15])
+    axes.contour(fine, fine, costs.T, levels, colors="grey", linewidths=0.6)
+    coarse, _ = location.cost_grid(len(visits.basins))
+    for k in range(len(visits.minima)):
+        inside = (visits.basins == k).T.astype(float)
+        axes.contour(coarse, coarse, inside, [0.5], colors="black", linewidths=0.8, linestyles="--")
+    x, y = visits.positions.T
+    axes.scatter(x, y, s=2, color=COLOURS[0], alpha=0.4, linewidths=0)
+    for m in visits.minima:
         axes.annotate(
             m.name,
             tuple(m.position),
@@ -263,15 +269,13 @@ def _draw_landscape(axes: Axes, visits: Visits) -> None:
 
 
 def _draw_temperature(axes: Axes, visits: Visits) -> None:
-    temperatures = np.geomspace(0.4, 4, 60)
-    shares = np.array([visits.landscape.probabilities(T) for T in temperatures])
     for k, name in enumerate(NAMES):
-        axes.plot(temperatures, shares[:, k], color=COLOURS[k], label=name)
+        axes.plot(_SHOWN_TEMPERATURES, visits.expected_at[:, k], color=COLOURS[k], label=name)
         points = [seen[k] for seen in visits.by_temperature.values()]
         axes.errorbar(
             list(visits.by_temperature),
-            [p.mean for p in points],
-            yerr=[2 * p.error for p in points],
+            [p.value for p in points],
+            yerr=[2 * p.std for p in points],
             color=COLOURS[k],
             fmt="o",
             markersize=4,
@@ -286,8 +290,8 @@ def _draw_sgd(axes: Axes, visits: Visits) -> None:
     points = list(visits.left.values())
     axes.errorbar(
         list(visits.left),
-        [p.mean for p in points],
-        yerr=[2 * p.error for p in points],
+        [p.value for p in points],
+        yerr=[2 * p.std for p in points],
         color=COLOURS[0],
         fmt="o-",
         markersize=4,

@@ -1,8 +1,9 @@
 """Many runs, nothing lost: plans, a store, and engines that execute one into the other."""
 
 from noisescale.jobs.store import RunStore
+from noisescale.sweep.config import RunConfig
 from noisescale.sweep.peak import Peak, find_peak
-from noisescale.sweep.plan import RunConfig, load_plan, make_plan
+from noisescale.sweep.plan import load_plan, make_plan
 from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
 from noisescale.sweep.run import run_sweep
 

@@ -1,18 +1,15 @@
-"""A store's runs for the command line: chosen, shown, exported."""
+"""A frame of runs: chosen by conditions, exported, as JSON."""
 
 import json
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.markup import escape
-from rich.table import Table
 
 from noisescale.errors import InputError
-from noisescale.jobs.store import METRICS
 
 _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
@@ -23,28 +20,16 @@ _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "==": operator.eq,
 }
-_CIRCUMSTANCES = ("error", "host", "finished", "versions", "n_classes", "diverged_at", "steps_done")
 
 
-def make_folder(folder: Path) -> Path:
-    """The folder, made if it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"the store cannot be put into {folder} ({error.strerror}): choose another --out."
-        ) from None
-    return folder
-
-
-def choose(frame: pd.DataFrame, tests: list[str], sort: str) -> pd.DataFrame:
-    """The rows that pass every test, such as ``batch_size<=30`` or ``status=diverged``."""
+def choose(frame: pd.DataFrame, conditions: Iterable[str], sort: str) -> pd.DataFrame:
+    """The rows that meet every condition, such as ``batch_size<=30`` or ``status=diverged``."""
     if frame.empty:
         return frame
-    for test in tests:
-        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|!=|<|>|==?)\s*(.*?)\s*", test)
+    for condition in conditions:
+        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|!=|<|>|==?)\s*(.*?)\s*", condition)
         if match is None:
-            raise InputError(f"--where must be like 'batch_size<=30', got {test!r}.")
+            raise InputError(f"a condition must be like 'batch_size<=30', got {condition!r}.")
         column, sign, text = match.groups()
         _check_column(frame, column)
         frame = frame[_passes(frame[column], sign, text)]
@@ -54,7 +39,7 @@ def choose(frame: pd.DataFrame, tests: list[str], sort: str) -> pd.DataFrame:
 
 
 def _passes(values: "pd.Series[Any]", sign: str, text: str) -> "pd.Series[bool]":
-    """Which values pass the test against ``text``, read as JSON where it is JSON."""
+    """Which values meet the condition against ``text``, read as JSON where it is JSON."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -66,23 +51,12 @@ def _passes(values: "pd.Series[Any]", sign: str, text: str) -> "pd.Series[bool]"
     if pd.api.types.is_numeric_dtype(values) and not isinstance(value, (int, float)):
         raise wrong
     if isinstance(value, (list, dict)):  # pandas would look for their elements
-        values = values.map(lambda v: json.dumps(v) if isinstance(v, list) else None)
+        values = values.map(_list_as_text)
         value = json.dumps(value)
     try:
         return _TESTS[sign](values, value).fillna(False).astype(bool)  # type: ignore[no-any-return]
     except (TypeError, OverflowError):
         raise wrong from None
-
-
-def table(frame: pd.DataFrame) -> Table:
-    """The columns in which the runs differ, and how they ended."""
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    columns = ["key", *_varying(frame), "status", "test_accuracy", "duration"]
-    for column in columns:
-        shown.add_column(column, justify="left" if column in ("key", "status") else "right")
-    for _, row in frame.iterrows():
-        shown.add_row(*(escape(_cell(column, row[column])) for column in columns))
-    return shown
 
 
 def export_frame(frame: pd.DataFrame, path: Path) -> None:
@@ -119,13 +93,8 @@ def first_failure(frame: pd.DataFrame) -> str | None:
     return None if failed.empty else str(failed["error"].iloc[0]).strip().splitlines()[-1]
 
 
-def _varying(frame: pd.DataFrame) -> list[str]:
-    hidden = {"key", "status", "duration", "data_fingerprint", *METRICS, *_CIRCUMSTANCES}
-    return [
-        column
-        for column in frame.columns
-        if column not in hidden and frame[column].map(str).nunique() > 1
-    ]
+def _list_as_text(value: Any) -> str | None:
+    return json.dumps(value) if isinstance(value, list) else None
 
 
 def _check_column(frame: pd.DataFrame, column: str) -> None:
@@ -139,13 +108,3 @@ def _json_value(value: Any) -> Any:
     if pd.isna(value):
         return None
     return value.item() if hasattr(value, "item") else value
-
-
-def _cell(column: str, value: Any) -> str:
-    if column == "key":
-        return str(value)[:10]
-    if isinstance(value, list) and len(value) > 4:
-        return f"{len(value)} values"
-    if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.4g}"
-    return str(value)

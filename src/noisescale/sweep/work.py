@@ -3,10 +3,10 @@
 from functools import lru_cache
 from typing import Any
 
-from noisescale.data import Dataset
+from noisescale.data import Dataset, load_kept
 from noisescale.errors import InputError
 from noisescale.jobs.record import guarded
-from noisescale.sweep.plan import RunConfig, data_facts, load_data, model_maker
+from noisescale.sweep.config import RunConfig, model_maker
 from noisescale.training import DenseNetwork, train
 
 
@@ -17,11 +17,11 @@ def run_batch(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def run(config: RunConfig) -> dict[str, Any]:
     """Train as ``config`` says: status, history and final metrics, ready for JSON."""
-    data = _subset(config.data, config.n_train, config.n_test, config.seed)
-    if data_facts(config.data).fingerprint != config.data_fingerprint:
+    if load_kept(config.data).fingerprint != config.data_fingerprint:
         raise InputError(
             f"the data set {config.data} has other content here than where the run was planned."
         )
+    data = _subset(config.data, config.n_train, config.n_test, config.seed)
     n_features, n_classes = data.x_train.shape[1], data.n_classes
     if config.model == "dense":
         model: Any = DenseNetwork((n_features, *config.hidden_widths, n_classes))
@@ -60,7 +60,7 @@ def run(config: RunConfig) -> dict[str, Any]:
 
 @lru_cache(maxsize=2)  # the next run is likely to use the same examples
 def _subset(name: str, n_train: int, n_test: int, seed: int) -> Dataset:
-    data = load_data(name)
+    data = load_kept(name)
     everything = n_test == len(data.y_test)
     return data.subset(n_train=n_train, seed=seed, n_test=None if everything else n_test)
 

@@ -8,7 +8,7 @@ from noisescale.training.models import (
     paper_network,
     softmax_regression,
 )
-from noisescale.training.result import Progress, TrainResult
+from noisescale.training.result import TrainResult, Waypoint
 from noisescale.training.sampling import SAMPLERS, BatchStream
 from noisescale.training.settings import COST_CONVENTIONS, Settings
 from noisescale.training.sgd import train
@@ -20,9 +20,9 @@ __all__ = [
     "BatchStream",
     "DenseNetwork",
     "Evaluation",
-    "Progress",
     "Settings",
     "TrainResult",
+    "Waypoint",
     "logistic_regression",
     "paper_network",
     "softmax_regression",

@@ -1,4 +1,7 @@
-"""The outer loop of a run: on to the next evaluation, evaluate, tell, notice divergence."""
+"""The outer loop of a run: on to the next evaluation, evaluate, tell, notice divergence.
+
+SGD itself and its stochastic differential equation are set up alike and differ in how they advance.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -8,14 +11,54 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from noisescale.arrays import check_data
-from noisescale.likelihood import Likelihood
-from noisescale.training.evaluation import ApplyFn, Evaluation, accuracy_and_cross_entropy
-from noisescale.training.result import Progress, Status, TrainResult
-from noisescale.training.settings import Settings
+from noisescale.arrays import check_data, check_params, count_examples
+from noisescale.likelihood import LIKELIHOODS, Likelihood
+from noisescale.training.evaluation import (
+    ApplyFn,
+    Evaluation,
+    accuracy_and_cross_entropy,
+    evaluation_steps,
+)
+from noisescale.training.result import Status, TrainResult, Waypoint
+from noisescale.training.settings import Rates, Settings
 
 # What is measured after a step; None if anything is not finite.
 Evaluate = Callable[[int, Any], Evaluation | None]
+
+
+class Setup(NamedTuple):
+    """A run before its first step: what was given, checked and in the types that it computes in."""
+
+    settings: Settings
+    schedule: list[int]
+    likelihood: Likelihood
+    params: Any  # a copy in float32, which a compiled loop may overwrite
+    x: NDArray[Any]
+    y: NDArray[Any]
+    rates: Rates
+    evaluate: Evaluate
+
+
+def set_up(
+    apply_fn: ApplyFn,
+    params: Any,
+    train_data: tuple[ArrayLike, ArrayLike],
+    test_data: tuple[ArrayLike, ArrayLike] | None,
+    *,
+    evaluate_at: str | Iterable[int],
+    n_evaluations: int,
+    **hyperparameters: Any,
+) -> Setup:
+    """Check everything that a run is given; ``hyperparameters`` are those of :class:`Settings`."""
+    n_train = count_examples(train_data, "train_data")
+    settings = Settings(n_train=n_train, **hyperparameters)
+    schedule = evaluation_steps(evaluate_at, steps=settings.steps, n_evaluations=n_evaluations)
+    likelihood = LIKELIHOODS[settings.likelihood]
+    copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), check_params(params))
+    x, y, n_classes = check_data(apply_fn, copied, train_data, likelihood, "train_data")
+    evaluate = evaluator(apply_fn, likelihood, copied, (x, y), test_data)
+    rates = settings.rates(n_classes)
+    return Setup(settings, schedule, likelihood, copied, x, y, rates, evaluate)
 
 
 class Walk(NamedTuple):
@@ -32,12 +75,11 @@ class Walk(NamedTuple):
 
 def follow(
     walk: Walk,
-    schedule: Iterable[int],
-    settings: Settings,
-    evaluate: Evaluate,
-    progress: Callable[[Progress], None] | None,
+    setup: Setup,
+    callback: Callable[[Waypoint], None] | None,
 ) -> TrainResult:
-    """Walk through the ``schedule`` of evaluations, or until something is not finite."""
+    """Walk through the schedule of evaluations, or until something is not finite."""
+    settings = setup.settings
     history: list[Evaluation] = []
     done = 0
 
@@ -45,20 +87,20 @@ def follow(
         status: Status = "done" if diverged_at is None else "diverged"
         return TrainResult(walk.params(done), tuple(history), status, done, diverged_at, settings)
 
-    for target in schedule:
+    for target in setup.schedule:
         while done < target:
             made, finite = walk.advance(target - done)
             done += made
             if not finite:
                 return result(diverged_at=done)
-            if progress is not None and done < target:
-                progress(Progress(done, settings.steps, history[-1] if history else None))
-        latest = evaluate(target, walk.params(target))
+            if callback is not None and done < target:
+                callback(Waypoint(done, settings.steps, history[-1] if history else None))
+        latest = setup.evaluate(target, walk.params(target))
         if latest is None:
             return result(diverged_at=target)
         history.append(latest)
-        if progress is not None:
-            progress(Progress(done, settings.steps, latest))
+        if callback is not None:
+            callback(Waypoint(done, settings.steps, latest))
     return result(diverged_at=None)
 
 

@@ -10,8 +10,8 @@ from noisescale.training.settings import Settings
 Status = Literal["done", "diverged"]
 
 
-class Progress(NamedTuple):
-    """Where a run is: ``step`` of ``steps``, and its latest evaluation if there was one."""
+class Waypoint(NamedTuple):
+    """How far a run has come: ``step`` of ``steps``, and its latest evaluation if there was one."""
 
     step: int
     steps: int

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from noisescale.checks import (
     check_batch_size,
     check_choice,
+    check_learning_rate,
     check_momentum,
     check_number,
     check_whole,
@@ -43,9 +44,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         checked = {
-            "learning_rate": check_number(
-                "learning_rate", self.learning_rate, "in (0, 1e38]", lambda v: 0 < v <= 1e38
-            ),
+            "learning_rate": check_learning_rate(self.learning_rate),
             "batch_size": check_batch_size(self.batch_size, self.n_train),
             "momentum": check_momentum(self.momentum),
             "steps": check_whole("steps", self.steps, at_least=0),

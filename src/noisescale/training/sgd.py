@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from noisescale.arrays import check_data, check_params, count_examples, forgets_constants
-from noisescale.likelihood import LIKELIHOODS, Likelihood
+from noisescale.arrays import forgets_constants
+from noisescale.likelihood import Likelihood
 from noisescale.seeds import random_stream
-from noisescale.training.evaluation import ApplyFn, evaluation_steps
+from noisescale.training.evaluation import ApplyFn
 from noisescale.training.features import decay_factor, without_dead_features
-from noisescale.training.loop import Walk, evaluator, follow
-from noisescale.training.result import Progress, TrainResult
+from noisescale.training.loop import Walk, follow, set_up
+from noisescale.training.result import TrainResult, Waypoint
 from noisescale.training.sampling import BatchStream
-from noisescale.training.settings import Rates, Settings
+from noisescale.training.settings import Rates
 
 
 @forgets_constants
@@ -45,7 +45,7 @@ def train(
     test_data: tuple[ArrayLike, ArrayLike] | None = None,
     evaluate_at: str | Iterable[int] = "log",
     n_evaluations: int = 30,
-    progress: Callable[[Progress], None] | None = None,
+    callback: Callable[[Waypoint], None] | None = None,
 ) -> TrainResult:
     """Train ``apply_fn`` from ``params`` by SGD with momentum.
 
@@ -67,17 +67,23 @@ def train(
         test_data: ``(x, y)`` to evaluate on, if any.
         evaluate_at: ``"log"``, ``"final"``, or the steps after which to evaluate.
         n_evaluations: how many evaluations ``"log"`` makes at the most, besides step 0.
-        progress: called after each evaluation, and at least every 1,024 steps.
+        callback: called with a :class:`Waypoint` after each evaluation, and at least every 1,024
+            steps.
 
     Returns:
         The parameters and the history. A run whose cost or parameters stop being finite ends
         there with status ``"diverged"``; it does not raise.
     """
-    settings = Settings(
+    setup = set_up(
+        apply_fn,
+        params,
+        train_data,
+        test_data,
+        evaluate_at=evaluate_at,
+        n_evaluations=n_evaluations,
         learning_rate=learning_rate,
         batch_size=batch_size,
         momentum=momentum,
-        n_train=count_examples(train_data, "train_data"),
         steps=steps,
         prior_precision=prior_precision,
         likelihood=likelihood,
@@ -85,19 +91,13 @@ def train(
         sampler=sampler,
         seed=seed,
     )
-    schedule = evaluation_steps(evaluate_at, steps=settings.steps, n_evaluations=n_evaluations)
-    nll = LIKELIHOODS[likelihood]
-    # A copy in float32, which the compiled loop may overwrite.
-    trained = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), check_params(params))
-    x, y, n_classes = check_data(apply_fn, trained, train_data, nll, "train_data")
-    evaluate = evaluator(apply_fn, nll, trained, (x, y), test_data)
-    rates = settings.rates(n_classes)
-    x, trained, restore = without_dead_features(apply_fn, x, trained)
+    settings, rates = setup.settings, setup.rates
+    x, trained, restore = without_dead_features(apply_fn, setup.x, setup.params)
 
     batch_size = settings.batch_size
     rng = random_stream(settings.seed, "batches")
-    batches = BatchStream(sampler, n_train=len(y), batch_size=batch_size, rng=rng)
-    x_device, y_device = jnp.asarray(x), jnp.asarray(y)
+    batches = BatchStream(sampler, n_train=len(setup.y), batch_size=batch_size, rng=rng)
+    x_device, y_device = jnp.asarray(x), jnp.asarray(setup.y)
     accumulator = jax.tree.map(jnp.zeros_like, trained)
     buffer = np.zeros((_chunk_length(batch_size), batch_size), np.int32)
 
@@ -106,14 +106,22 @@ def train(
         n = min(len(buffer), at_most)
         buffer[:n] = batches.take(n)
         made, trained, accumulator, finite = _stretch(
-            apply_fn, nll, trained, accumulator, x_device, y_device, buffer, n, rates
+            apply_fn,
+            setup.likelihood,
+            trained,
+            accumulator,
+            x_device,
+            y_device,
+            buffer,
+            n,
+            rates,
         )
         return int(made), bool(finite)  # waits for the program, which reads the buffer until then
 
     def whole(step: int) -> Any:
         return restore(trained, decay_factor(step, rates))
 
-    return follow(Walk(advance, whole), schedule, settings, evaluate, progress)
+    return follow(Walk(advance, whole), setup, callback)
 
 
 def _chunk_length(batch_size: int) -> int:

@@ -4,16 +4,14 @@ import tempfile
 import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.jobs.engines import Engine, open_engine
-from noisescale.jobs.progress import Progress, show_progress
-from noisescale.jobs.store import RunStore
-from noisescale.sweep.listing import make_folder
+from noisescale.jobs.engines import engine_for
+from noisescale.jobs.progress import Progress, chosen_progress
+from noisescale.jobs.store import RunStore, make_folder
 from noisescale.tune.function import TrainFunction, check_function, identity, pack
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
 from noisescale.tune.result import TuneResult
@@ -61,7 +59,8 @@ def tune_large_batch(
         store: a folder (made if it is not there) or a file such as ``runs.sqlite``, which keeps
             every run: the same call goes on from there.
         executor, workers: as in :func:`noisescale.run_sweep`.
-        progress: say which stage it is, what was decided and why.
+        progress: True to say which stage it is, what was decided and why; or a
+            :class:`noisescale.Progress` of your own.
 
     Runs execute in worker processes with one thread each, so ``train`` must be picklable in the
     way of cloudpickle: functions in notebooks and lambdas are.
@@ -92,26 +91,13 @@ def tune_large_batch(
     if timeout is not None:
         timeout = check_number("timeout", timeout, "above 0", lambda v: v > 0)
     with ExitStack() as closing:
-        shown = (
-            progress
-            if isinstance(progress, Progress)
-            else closing.enter_context(show_progress(silent=not progress))
-        )
+        shown = closing.enter_context(chosen_progress(progress))
         if store is None:
             store = closing.enter_context(tempfile.TemporaryDirectory())
         if not isinstance(store, RunStore):
             if not Path(store).suffix:  # a folder's name
                 make_folder(Path(store))
             store = closing.enter_context(RunStore(store, write=True))
-
-        @cache
-        def engine() -> Engine:  # not at all, if the store has every run
-            given = executor() if callable(executor) else executor
-            started = open_engine(given, workers=workers)
-            if started is not given:  # ours, not the caller's
-                closing.callback(started.stop)
-            return started
-
         trials = Trials(
             function=identity(train),
             packed=pack(train),
@@ -120,7 +106,7 @@ def tune_large_batch(
             epochs=plan.epochs,
             first_seed=check_whole("first_seed", first_seed, at_least=0),
             store=store,
-            engine=engine,
+            engine=closing.enter_context(engine_for(executor, workers=workers)),
             budget=budget,
             progress=shown,
         )

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
@@ -52,6 +53,11 @@ class Trial:
         """Examples seen, and some for every update."""
         return self.steps * (self.batch_size + 10.0)
 
+    def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
+        """The score, and how a tuning's progress tells it."""
+        score = final.get("score")
+        return None if score is None else (score, f"score {score:.4f} at B = {self.batch_size}")
+
 
 def run_trials(
     packed: bytes, timeout: float | None, trials: list[dict[str, Any]]
@@ -67,7 +73,12 @@ def _run(packed: bytes, timeout: float | None, trial: dict[str, Any]) -> dict[st
     else:
         try:
             score = isolation.call_within(
-                timeout, f"{__name__}:score_of", packed, call, owner="trials"
+                timeout,
+                f"{__name__}:score_of",
+                packed,
+                call,
+                owner="trials",
+                ready=(f"{__name__}:load_function", packed),
             )
         except TimeoutError:
             return {"status": "failed", "error": f"{LATE} after {timeout:g} s"}
@@ -84,6 +95,11 @@ def score_of(packed: bytes, call: dict[str, Any]) -> float:
     """Call the function; what it prints goes to stderr, because stdout may carry JSON."""
     with redirect_stdout(sys.stderr):
         return as_score(_function(packed)(**call))
+
+
+def load_function(packed: bytes) -> None:
+    """Import what the function needs, so that its first call takes no longer than the others."""
+    _function(packed)
 
 
 @lru_cache(maxsize=1)  # the same object again, so that whatever it caches is found again

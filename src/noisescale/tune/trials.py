@@ -1,6 +1,6 @@
 """Scores of recipes by seed: from the store, and made where it lacks them, within a budget."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class Trials:
         epochs: float,
         first_seed: int,
         store: RunStore,
-        engine: Callable[[], Engine],
+        engine: Engine,
         budget: Budget,
         progress: Progress,
     ) -> None:
@@ -130,7 +130,7 @@ class Trials:
             execute(
                 missing,
                 self._store,
-                self._engine(),
+                self._engine,
                 (_WORK, self._packed, self._timeout),
                 retries=0,
                 final={"done", "diverged"},
@@ -179,7 +179,7 @@ def scores_of(
     n_seeds: int,
     first_seed: int,
     store: RunStore,
-    engine: Callable[[], Engine],
+    engine: Engine,
     progress: Progress,
 ) -> Array:
     """(recipes, seeds): each recipe's scores over the same seeds, without any tuning."""

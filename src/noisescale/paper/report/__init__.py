@@ -2,16 +2,16 @@
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Self
 
 from jinja2 import Environment, StrictUndefined
 
-from noisescale.paper.claims import all_claims, counts, entries
+from noisescale.paper.claims import Judgement, all_claims, counts, entries
 from noisescale.paper.corrections import CORRECTIONS
-from noisescale.paper.published import Published
-from noisescale.paper.section import Outcome, Section
+from noisescale.paper.documents import Kept
+from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
 
 _COLUMNS = [
@@ -35,16 +35,55 @@ _COLUMNS = [
 ]
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A section's data, judged and drawn."""
+
+    findings: Findings
+    pictures: tuple[Picture, ...]
+    seeds: int
+    other_code: bool  # measured by another version of the code than this
+    command: str  # that would measure it
+
+    @classmethod
+    def of(cls, section: Section, kept: Kept) -> Self:
+        """Judge and draw what was kept."""
+        at = kept.data.at
+        return cls(
+            section.judge(kept.data),
+            section.draw(kept.data),
+            at.seeds,
+            not kept.by_this_code(section),
+            f"noisescale paper --only {section.id} --scale {at.scale} --seeds {at.seeds}",
+        )
+
+    @property
+    def judgements(self) -> tuple[Judgement, ...]:
+        """The verdicts."""
+        return self.findings.judgements
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The numbers."""
+        return self.findings.measurements
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else there is to say."""
+        return self.findings.remarks
+
+
 def render(
     claims: dict[str, Any],
-    outcomes: list[tuple[Section, Outcome]],
-    shipped: Mapping[str, Published],
+    here: Mapping[str, Shown],
+    full: Mapping[str, Shown],
     sections: Iterable[Section],
     runs: str,
 ) -> str:
     """The page, everything from data escaped, figures inside as data addresses.
 
-    ``shipped`` are the full-scale results by section, ``runs`` the runs as CSV.
+    ``here`` is what was measured in the folder, ``full`` the full-scale results, both by section;
+    ``runs`` are the runs as CSV.
     """
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -52,16 +91,15 @@ def render(
     environment.filters["image"] = lambda svg: _address(svg, "image/svg+xml")
     environment.filters["table"] = lambda csv: _address(csv, "text/csv")
     environment.filters["words"] = _words
-    full = entries(j for found in shipped.values() for j in found.outcome.judgements)
-    fresh = {section.id: outcome for section, outcome in outcomes}
+    judged = entries(j for shown in full.values() for j in shown.judgements)
     return environment.from_string(_file("template.html")).render(
         report=claims,
         counts=counts(claims["claims"]),
-        full_counts=counts(full),
-        claims=side_by_side(claims["claims"], full),
-        sections=[s for s in sections if s.id in fresh or s.id in shipped],
-        fresh=fresh,
-        shipped=shipped,
+        full_counts=counts(judged),
+        claims=side_by_side(claims["claims"], judged),
+        sections=[s for s in sections if s.id in here or s.id in full],
+        here=here,
+        full=full,
         corrections=CORRECTIONS,
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),

@@ -1,0 +1,42 @@
+"""Runs as a table on the terminal."""
+
+from typing import Any
+
+import pandas as pd
+from rich.markup import escape
+from rich.table import Table
+
+from noisescale.sweep.config import METRICS
+
+_CIRCUMSTANCES = ("error", "host", "finished", "versions", "n_classes", "diverged_at", "steps_done")
+
+
+def runs_table(frame: pd.DataFrame) -> Table:
+    """The columns in which the runs differ, and how they ended."""
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    results = [name for name in ("test_accuracy", "score") if name in frame]
+    columns = ["key", *_varying(frame), "status", *results, "duration"]
+    for column in columns:
+        shown.add_column(column, justify="left" if column in ("key", "status") else "right")
+    for _, row in frame.iterrows():
+        shown.add_row(*(escape(_cell(column, row[column])) for column in columns))
+    return shown
+
+
+def _varying(frame: pd.DataFrame) -> list[str]:
+    hidden = {"key", "status", "duration", "data_fingerprint", "score", *METRICS, *_CIRCUMSTANCES}
+    return [
+        column
+        for column in frame.columns
+        if column not in hidden and frame[column].map(str).nunique() > 1
+    ]
+
+
+def _cell(column: str, value: Any) -> str:
+    if column == "key":
+        return str(value)[:10]
+    if isinstance(value, list) and len(value) > 4:
+        return f"{len(value)} values"
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,35 @@
+"""The full-scale data that ship with noisescale: a document a section, and tables of runs."""
+
+from functools import cache
+from pathlib import Path
+
+from noisescale.paper.documents import Kept, read
+from noisescale.paper.section import Section
+from noisescale.sweep.tables import TableSource
+
+
+@cache
+def folder() -> Path | None:
+    """Where the results are: in the installed package, or in the repository."""
+    here = Path(__file__).parent
+    for place in (here / "results", here.parents[2] / "results"):
+        if (place / "figure4.csv").exists():
+            return place
+    return None
+
+
+def shipped_path(place: Path, section: Section) -> Path:
+    """The document of a section's data."""
+    return place / "sections" / f"{section.id}.json"
+
+
+@cache
+def shipped(section: Section) -> Kept | None:
+    """A section's data at full scale; None if none are shipped that this version can read."""
+    place = folder()
+    return None if place is None else read(shipped_path(place, section), section, _tables(place))
+
+
+@cache
+def _tables(place: Path) -> TableSource:
+    return TableSource(place)

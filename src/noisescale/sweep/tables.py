@@ -1,0 +1,45 @@
+"""Runs that ship as tables: ``figure*.csv``, a row a run, ``curves.csv``, a row an evaluation."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+_LISTS = ["hidden_widths"]
+_TEXTS = ["key", "status", "cost_convention", *_LISTS]
+_WHOLE = ["batch_size", "n_train", "steps", "seed", "n_classes", "step"]
+
+
+class TableSource:
+    """Shipped runs, read like a store: a :class:`noisescale.jobs.store.RunSource`."""
+
+    def __init__(self, folder: Path) -> None:
+        parts = [_read(path) for path in sorted(folder.glob("figure*.csv"))]
+        runs = pd.concat(parts, ignore_index=True).drop_duplicates("key").set_index("key")
+        for column in _LISTS:
+            runs[column] = runs[column].map(json.loads)
+        self._runs = runs.sort_index()
+        self._curves = _read(folder / "curves.csv").sort_values(["key", "step"])
+
+    def statuses(self, keys: Iterable[str]) -> dict[str, str]:
+        """The status of the runs by key."""
+        status = self._runs["status"]
+        return {key: str(status[key]) for key in keys if key in status.index}
+
+    def frame(self, keys: Iterable[str]) -> pd.DataFrame:
+        """A row a run, ordered by key."""
+        return self._runs.loc[self._runs.index.isin(set(keys))].reset_index()
+
+    def curves(self, keys: Iterable[str]) -> pd.DataFrame:
+        """A row an evaluation, ordered by key and step."""
+        return self._curves[self._curves["key"].isin(set(keys))]
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """A table with its numbers to the last digit, which pandas' own parser need not keep."""
+    frame = pd.read_csv(path, dtype=str)
+    for column in frame.columns.difference(_TEXTS):
+        frame[column] = frame[column].astype(float)
+    whole = frame.columns.intersection(_WHOLE)
+    return frame.astype(dict.fromkeys(whole, int))

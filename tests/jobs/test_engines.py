@@ -1,0 +1,85 @@
+"""Engines of users' own, and engines that are started only when they are needed."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from noisescale.errors import InputError
+from noisescale.jobs.engines import Engine, LazyEngine, engine_for, open_engine
+from noisescale.jobs.isolation import _resolve
+from noisescale.sweep import make_plan, run_sweep
+
+PLAN = make_plan(
+    {"data": "digits", "hidden_widths": (), "learning_rate": 0.5, "batch_size": 8, "steps": 2},
+    seeds=2,
+)
+
+
+class Here:
+    """Executes in this very process: an engine that noisescale has never heard of."""
+
+    def __init__(self):
+        self.calls = 0
+        self.stopped = False
+
+    def submit(self, work, *args):
+        self.calls += 1
+        future = Future()
+        future.set_result(_resolve(work)(*args))
+        return future
+
+    def capacity(self):
+        return 1
+
+    def restart(self):
+        pass
+
+    def stop(self):
+        self.stopped = True
+
+
+def test_any_object_with_the_four_methods_is_an_engine(tmp_path):
+    engine = Here()
+    assert isinstance(engine, Engine)
+    frame = run_sweep(PLAN, tmp_path, engine)
+    assert list(frame["status"]) == ["done", "done"]
+    assert engine.calls > 0
+    assert not engine.stopped  # it is the caller's
+
+
+def test_a_lazy_engine_starts_with_the_first_task(tmp_path):
+    opened = []
+
+    def open_one():
+        opened.append(Here())
+        return opened[-1]
+
+    lazy = LazyEngine(open_one)
+    assert isinstance(lazy, Engine)
+    lazy.stop()
+    assert opened == []
+    run_sweep(PLAN, tmp_path, lazy)
+    run_sweep(PLAN, tmp_path, lazy)
+    assert len(opened) == 1
+    calls = opened[0].calls
+    run_sweep(PLAN, tmp_path, lazy)
+    assert opened[0].calls == calls
+    lazy.stop()
+    assert opened[0].stopped
+
+
+def test_the_callers_own_is_not_stopped_and_others_are(monkeypatch):
+    own = Here()
+    with engine_for(own) as engine:
+        assert engine is own
+    assert not own.stopped
+    monkeypatch.setattr("noisescale.jobs.engines.open_engine", lambda executor, workers: own)
+    with engine_for(None, workers=2) as engine:
+        assert engine.capacity() == 1
+    assert own.stopped
+
+
+@pytest.mark.parametrize("executor", [3, print, object()])
+def test_what_is_no_engine_is_refused(executor):
+    with pytest.raises(InputError, match="executor must be None, .* or an engine, got"):
+        open_engine(executor)

@@ -1,0 +1,233 @@
+"""Numbers in the pages that come from results/ or benchmarks/results/ are what stands there.
+
+Every function below writes, from the measured data, sentences and table rows as a page has them. A
+page that loses one, or data that change, make its test fail.
+"""
+
+import json
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import noisescale as ns
+
+ROOT = Path(__file__).parent.parent
+
+
+def page(name):
+    """A page as one line, with plain minus signs."""
+    text = (ROOT / name).read_text(encoding="utf-8").replace("−", "-")
+    return " ".join(text.split())
+
+
+def bench(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))
+
+
+@cache
+def runs(figure):
+    return pd.read_csv(ROOT / "results" / f"figure{figure}.csv")
+
+
+def slope(frame, over):
+    rule = ns.fit_scaling_rule(frame, over)
+    value, low, high = (f"{getattr(rule.slope, name):.2f}" for name in ("value", "low", "high"))
+    return rule, f"{value} [{low}, {high}]"
+
+
+def seconds(x):
+    return f"{x:.2g} s" if x < 60 else f"{x / 60:.0f} min" if x < 7200 else f"{x / 3600:.0f} h"
+
+
+def verdicts_in_the_readme():
+    # tests of the results tie the table of docs/paper.md to the data
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    verdicts = Counter(re.findall(r"^\| C\d\d \|.*\| ([a-z ]+) \|$", text, re.MULTILINE))
+    n = sum(verdicts.values())
+    yes, no = verdicts["reproduced"], verdicts["not reproduced"]
+    yield f"{yes} of the paper's {n} claims reproduce, {no} do not, {n - yes - no} "
+
+
+def fastest_and_slowest_step():
+    ratios = [row["speedup_over_torch"] for row in bench("sgd_step")["rows"]]
+    yield f"{min(ratios):.1f} to {max(ratios):.1f} times as fast as in plain PyTorch"
+
+
+def steps():
+    measured = bench("sgd_step")
+    for row in measured["rows"]:
+        yield (
+            f"| {row['batch_size']:,} | {row['n_train']:,} | {row['speedup_over_torch']:.1f} × "
+            f"| {row['speedup_over_torch_fused']:.1f} × | {row['fraction_of_floor']:.2f} |"
+        )
+    yield f"{measured['cost_of_large_n']:.2f} × as much with 60,000 training images as with 1,000"
+
+
+def sweeps():
+    measured = bench("sweep")
+    yield f"two workers have {measured['two_workers_over_one']:.2f} × the throughput of one"
+    yield f"{measured['sweep_over_torch']:.1f} × that of plain PyTorch loops"
+    yield f"Writing a run takes {1e3 * measured['store_share_of_a_second']:.1f} ms"
+
+
+def scaling_rules():
+    five = runs(5)
+    main = five.learning_rate.isin([0.1, 0.3, 1, 1.8, 3, 5.6, 10, 18])
+    rule, text = slope(
+        five[main & (five.n_train == 1000) & (five.momentum == 0.9)], "learning_rate"
+    )
+    assert rule.n_resolved == 6
+    yield f"the slope of log B_opt is {text} against log ε"
+    rule, text = slope(runs(7), "momentum")
+    assert rule.n_resolved == 4
+    yield f"{text} against log 1/(1 - m) (four of seven)"
+    whole = runs(6)[runs(6).steps == 10_000]
+    yield f"{slope(whole[whole.n_train >= 20_000], 'n_train')[1]} from N = 20,000 on"
+    rule, text = slope(whole, "n_train")
+    peaks = ", ".join(f"{point.peak.fitted:.0f}" for point in rule.points)
+    yield f"{text} over all N from 1,000 on (B_opt = {peaks})"
+
+
+def accuracy_around_a_peak():
+    six = runs(6)
+    large = six[(six.steps == 10_000) & (six.n_train == 60_000)]
+    trained = large.groupby("batch_size").train_accuracy.mean()
+    yield f"training accuracy is {trained[80]:.4f} at B = 80 and {trained[40]:.3f} at 40"
+    best = {}
+    for steps in (2_500, 10_000):
+        some = six[(six.steps == steps) & (six.n_train >= 20_000) & (six.status == "done")]
+        means = some.groupby(["n_train", "batch_size"]).test_accuracy.mean()
+        best[steps] = [str(size) for _, size in means.groupby("n_train").idxmax()]
+    short, whole = (f"{', '.join(sizes[:-1])} and {sizes[-1]}" for sizes in best.values())
+    yield f"are {short} for 20, 27, 36, 46 and 60 thousand images, against {whole} after 10,000"
+
+
+def gradient_noise():
+    measured = bench("gradient_noise")
+    middle = sorted(row["seconds"] for row in measured["rounds"])[1]
+    yield f"take {middle:.0f} seconds and {measured['peak_gib']:.2f} GiB"
+    yield f"took {measured['loop']:.0f} × as long, `torch.func.vmap` {measured['vmap']:.0f} ×"
+    worst = max(measured["largest relative difference on 500 examples"].values())
+    yield f"the values agree to {worst:.0e}".replace("e-0", "e-")
+
+
+def tuner():
+    summary = bench("tune")["summary"]
+    ours, theirs = summary["tuner"], summary["random search"]
+
+    def sizes(row):
+        *most, last = map(str, row["batch_sizes"])
+        return f"{', '.join(most)} and {last}"
+
+    yield (
+        f"the tuner ends at {ours['test_accuracy']:.4f} (standard deviation over repeats "
+        f"{ours['spread']:.4f}) with batches of {sizes(ours)}; random search at "
+        f"{theirs['test_accuracy']:.4f} ({theirs['spread']:.4f}) with {sizes(theirs)}"
+    )
+    yield (
+        f"The tuner's median recipe takes {ours['median_updates_a_run']} updates, random search's "
+        f"{theirs['median_updates_a_run']}"
+    )
+
+
+def growth():
+    cells = bench("growth")["cells"]
+    for p, n in {(cell["p"], cell["N"]): None for cell in cells}:
+        row = {cell["method"]: cell for cell in cells if (cell["p"], cell["N"]) == (p, n)}
+        texts = []
+        for method in ("dual", "lanczos", "kfac", "diagonal", "dense"):
+            cell = row[method]
+            star = "*" * cell.get("extrapolated", False)
+            time, space = cell["seconds"], cell["gib"]
+            when = f"{time / 86400:.0f} days" if time > 2 * 86400 else seconds(time)
+            much = f"{space / 1024:.0f} TiB" if space > 1024 else f"{space:.1f} GiB"
+            texts.append(f"{when}{star}, {much}{' †' * (not cell['fits'])}")
+        yield f"| {p:,} | {n:,} | {' | '.join(texts)} |"
+
+
+def deep_evidence():
+    measured = bench("deep_evidence")
+    exact, products = measured["exact"], measured["hessian_products"]
+    kfac, peer, diagonal = measured["approximations"]
+    yield f"the exact log evidence takes {exact['seconds']:.1f} s, {exact['ratio']:.1f} times one"
+    yield (
+        f"laplace-torch 0.3's KFAC says {peer['log_evidence']:.1f} in {peer['seconds']:.2f} s, "
+        f"ours {kfac['log_evidence']:.1f} in {kfac['seconds']:.2f} s: the same approximation, "
+        f"{-kfac['error']:,.0f} nats below the exact {exact['log_evidence']:.1f}"
+    )
+    yield f"`kfac` says {kfac['log_evidence']:.1f}, `diagonal` {diagonal['log_evidence']:.1f}"
+    yield f"takes {1e3 * products['seconds']:.0f} ms, {products['speedup']:.1f} times faster than"
+
+
+def evidence_or_validation():
+    for name, row in bench("evidence_or_validation").items():
+        cells = []
+        for column in ("map", "probit", "time_ratio"):
+            low, middle, high = row["quartiles"][column]
+            cells.append(f"{middle:.2f} ({low:.2f} to {high:.2f})")
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def linear_paths():
+    measured = bench("evidence")
+    yield f"{measured['path']['speedup']:.1f} times faster than a warm-started loop"
+    reached = [
+        measured["path"][labels]["peers"]["lbfgs"]["points_within_0.01_nat"]
+        for labels in ("true labels", "permuted labels")
+    ]
+    yield f"lbfgs reached {reached[0]} and {reached[1]} of {measured['path']['grid_points']}"
+    softmax, network = (
+        measured["laplace"][name]["speedup"] for name in ("softmax regression", "64-16-10 network")
+    )
+    yield (
+        f"at {softmax:.1f} times its speed for a softmax regression (650 parameters) and "
+        f"{network:.1f} times for a 64-16-10 network"
+    )
+
+
+def figure_10():
+    minima = json.loads((ROOT / "results" / "figure10.json").read_text("utf-8")).values()
+    rows = [row["measured"] for row in minima if row["settings"]["what"] == "minimum"]
+    frame = pd.DataFrame(rows).assign(E=[row["E"]["largest evidence"] for row in rows])
+    plain = frame[frame.l2 == 0].groupby(["labels", "batch_size"]).mean()
+    true, random = plain.loc["true"], plain.loc["random"]
+    yield "| B | " + " | ".join(str(size) for size in true.index) + " |"
+    for name, column, form in (
+        ("E, prior of largest evidence", "E", "{:.0f}"),
+        ("test accuracy", "test_accuracy", "{:.3f}"),
+        ("test cross-entropy", "test_cross_entropy", "{:.2f}"),
+    ):
+        values = [form.format(value).replace("0.", ".") for value in true[column]]
+        yield f"| {name} | {' | '.join(values)} |"
+    yield f"get E = {random.E[30]:.0f} (B = 30) and {random.E[1000]:.0f} (B = 1000)"
+    top = [true.top_curvature[1000], true.top_curvature[30], random.top_curvature[1000]]
+    yield "is {:.0f} at B = 1000 and {:.0f} at B = 30, {:.0f} with random labels".format(*top)
+
+
+SENTENCES = [
+    ("README.md", verdicts_in_the_readme),
+    ("README.md", fastest_and_slowest_step),
+    ("docs/training.md", steps),
+    ("docs/sweeps.md", sweeps),
+    ("docs/noise.md", scaling_rules),
+    ("docs/noise.md", accuracy_around_a_peak),
+    ("docs/noise.md", gradient_noise),
+    ("docs/tuning.md", tuner),
+    ("docs/evidence.md", growth),
+    ("docs/evidence.md", deep_evidence),
+    ("docs/evidence.md", evidence_or_validation),
+    ("docs/evidence.md", linear_paths),
+    ("docs/paper.md", figure_10),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences"), SENTENCES, ids=[f"{name}-{make.__name__}" for name, make in SENTENCES]
+)
+def test_the_page_says_what_was_measured(name, sentences):
+    text = page(name)
+    assert [sentence for sentence in sentences() if sentence not in text] == []

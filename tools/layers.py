@@ -1,0 +1,97 @@
+"""The layers of the package: a room may import from the layers below its own, and from no others.
+
+    python tools/layers.py        # one line for each import that points up or sideways
+
+Every import statement counts, wherever it stands: at the top of a module, inside a function, under
+``TYPE_CHECKING``. Only the package's own ``__init__``, which lists the public names, sees all.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "noisescale"
+
+# From the roof down. Rooms of one layer do not know each other.
+LAYERS = (
+    ("__main__",),
+    ("cli",),
+    ("paper", "torch", "sklearn", "lightning", "transformers", "optax", "skorch"),
+    ("tune",),
+    ("sweep",),
+    ("noise",),
+    ("evidence",),
+    ("training",),
+    ("jobs", "data"),
+)
+# The ground, whose modules may lean on one another.
+BASE = (
+    "_version",
+    "arrays",
+    "checks",
+    "errors",
+    "imports",
+    "likelihood",
+    "progress",
+    "seeds",
+    "uncertainty",
+)
+DEPTH = {room: depth for depth, rooms in enumerate((*LAYERS, BASE)) for room in rooms}
+
+# Imports that still point the wrong way. A line whose import has gone must go too
+# (tests/test_layers.py), so the list can only shrink.
+KNOWN = frozenset(
+    {
+        "cli imports cli_data, which is in no layer",
+        "cli imports cli_options, which is in no layer",
+        "cli imports cli_paper, which is in no layer",
+        "cli imports cli_tune, which is in no layer",
+        "cli_data is in no layer",
+        "cli_options is in no layer",
+        "cli_paper is in no layer",
+        "cli_tune is in no layer",
+        "evidence.command imports torch",
+    }
+)
+
+
+def imported(path: Path, package: str) -> Iterator[str]:
+    """The dotted names that a module of ``package`` imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            home = [*above * bool(node.level), *filter(None, [node.module])]
+            yield from (".".join([*home, alias.name]) for alias in node.names)
+
+
+def violations(source: Path = SOURCE) -> list[str]:
+    """One line for each module without a layer and each import that does not lead downwards."""
+    wrong = set()
+    for path in source.rglob("*.py"):
+        parts = path.relative_to(source).with_suffix("").parts
+        own, module = parts[0], ".".join(part for part in parts if part != "__init__")
+        if own == "__init__":
+            continue
+        if own not in DEPTH:
+            wrong.add(f"{module} is in no layer")
+            continue
+        for name in imported(path, ".".join(("noisescale", *parts[:-1]))):
+            top, _, rest = name.partition(".")
+            room = rest.partition(".")[0]
+            if top != "noisescale" or room == own:
+                continue
+            if room not in DEPTH:  # a public name, not the room that it lives in
+                wrong.add(f"{module} imports {room or 'noisescale'}, which is in no layer")
+            elif DEPTH[room] <= DEPTH[own] and not {own, room} <= set(BASE):
+                wrong.add(f"{module} imports {room}")
+    return sorted(wrong)
+
+
+if __name__ == "__main__":
+    unknown = [line for line in violations() if line not in KNOWN]
+    for line in unknown:
+        print(f"noisescale.{line}: CONTRIBUTING.md shows which way imports may point")
+    sys.exit(bool(unknown))
