@@ -66,7 +66,7 @@ def test_unknown_names_say_so():
         ns.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["sklearn", "torch"])
+@pytest.mark.parametrize("name", ["sklearn", pytest.param("torch", marks=pytest.mark.frameworks)])
 def test_ecosystems_are_attributes(name):
     pytest.importorskip(name, reason="PyTorch is an extra: make torch adds it")
     code = f"import noisescale as ns; print(ns.{name}.__name__)"

@@ -79,8 +79,8 @@ def test_when_the_batch_moves_the_mismatch_is_rounding_alone(recipe, factor, rul
     assert abs(there.batch_size - wanted) <= 0.5 + 1e-9 * wanted
     assert isinstance(there.batch_size, int)
     off = there.kept(rule) / kept - 1
-    told = [note for note in there.notes if "rounding" in note]
-    assert bool(told) == (abs(off) >= 1e-12)
+    rounding = [note for note in there.notes if "rounding" in note]
+    assert bool(rounding) == (abs(off) >= 1e-12)
 
 
 @pytest.mark.parametrize("rule", RULES)
