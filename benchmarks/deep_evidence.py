@@ -30,7 +30,7 @@ from laplace import Laplace
 import noisescale as ns
 from noisescale.data import load_mnist
 from noisescale.evidence.curvature.products import curvature_operator
-from noisescale.evidence.laplace import jax_problem
+from noisescale.evidence.jax_problem import jax_problem
 from twins import torch_twin
 
 N_TRAIN, PRIOR = 1_000, 0.1

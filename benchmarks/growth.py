@@ -25,8 +25,9 @@ from pathlib import Path
 import noisescale as ns
 from noisescale.checks import memory_limit
 from noisescale.data import load_mnist
-from noisescale.evidence.laplace import jax_problem
-from noisescale.evidence.preflight import PROBES, cost
+from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.occam.lanczos import PROBES
+from noisescale.evidence.preflight import cost
 warnings.simplefilter("ignore")
 method, width, n, patience = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 

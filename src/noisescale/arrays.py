@@ -1,16 +1,21 @@
-"""Data and parameters that users give: checked in one place, refused with one sentence."""
+"""Data and parameters that users give: checked in one place, refused with one sentence.
+
+JAX is imported by what needs it: PyTorch's users need none of it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.errors import InputError
-from noisescale.likelihood import Likelihood, check_labels, check_outputs
+
+if TYPE_CHECKING:
+    import jax
+
+    from noisescale.likelihood import Likelihood
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +34,8 @@ def forgets_constants(function: F) -> F:
         except ValueError as error:
             if "Cannot lower jaxpr" not in str(error):
                 raise
+        import jax
+
         # Outside of the handler: the error's frames would keep the constants alive.
         jax.clear_caches()  # type: ignore[no-untyped-call]
         return function(*args, **kwargs)
@@ -63,11 +70,17 @@ def check_inputs(
 
 def check_params(params: Any) -> Any:
     """``params`` if it is a pytree of finite floating-point arrays."""
+    import jax
+    import jax.numpy as jnp
+
     leaves = jax.tree.leaves(params)
     if not leaves:
         raise InputError("params holds no arrays: there is no model without parameters.")
     for leaf in leaves:
-        array = np.asarray(leaf)
+        try:
+            array = np.asarray(leaf)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"params must be arrays, got {type(leaf).__name__}.") from None
         if not jnp.issubdtype(array.dtype, jnp.floating):
             raise InputError(f"params must be floating-point arrays, got dtype {array.dtype}.")
         if not (np.abs(array) <= np.finfo(np.float32).max).all():
@@ -78,9 +91,11 @@ def check_params(params: Any) -> Any:
 
 
 def output_shape(
-    apply_fn: Callable[[Any, jax.Array], jax.Array], params: Any, x: NDArray[Any]
+    apply_fn: "Callable[[Any, jax.Array], jax.Array]", params: Any, x: NDArray[Any]
 ) -> tuple[int, ...]:
     """The shape of ``apply_fn(params, x)``, or one sentence if they do not fit together."""
+    import jax
+
     try:
         hash(apply_fn)
     except TypeError:
@@ -124,14 +139,62 @@ def count_examples(data: tuple[ArrayLike, ArrayLike], what: str) -> int:
 
 
 def check_data(
-    apply_fn: Callable[[Any, jax.Array], jax.Array],
+    apply_fn: "Callable[[Any, jax.Array], jax.Array]",
     params: Any,
     data: tuple[ArrayLike, ArrayLike],
-    likelihood: Likelihood,
+    likelihood: "Likelihood",
     what: str,
 ) -> tuple[NDArray[np.generic], NDArray[np.int32], int]:
     """Features, labels and the number of classes, once all three are known to fit together."""
     count_examples(data, what)
-    features, labels = check_inputs(data[0], f"{what} x"), np.asarray(data[1])
-    n_classes = check_outputs(likelihood, output_shape(apply_fn, params, features), len(features))
-    return features, check_labels(labels, n_classes, f"{what} labels"), n_classes
+    features = check_inputs(data[0], f"{what} x")
+    shape = output_shape(apply_fn, params, features)
+    n_classes = check_outputs(likelihood.name, shape, len(features))
+    return features, check_labels(data[1], likelihood.name, n_classes, f"{what} labels"), n_classes
+
+
+def check_outputs(
+    likelihood: str, shape: tuple[int, ...], n_examples: int, model: str = "apply_fn"
+) -> int:
+    """The number of classes that outputs of this ``shape`` tell apart."""
+    if likelihood == "bernoulli":
+        allowed: tuple[tuple[int, ...], ...] = ((n_examples,), (n_examples, 1))
+        if shape not in allowed:
+            raise InputError(
+                f"the bernoulli likelihood needs one logit an example, but {model} returns shape "
+                f"{shape} for {n_examples} examples: use likelihood='categorical'."
+            )
+        return 2
+    if len(shape) != 2 or shape[0] != n_examples or shape[1] < 2:
+        raise InputError(
+            f"the categorical likelihood needs a logit for each of two or more classes, but "
+            f"{model} returns shape {shape} for {n_examples} examples."
+        )
+    return shape[1]
+
+
+def check_labels(y: ArrayLike, likelihood: str, n_classes: int, what: str) -> NDArray[np.int32]:
+    """Labels as int32 in ``range(n_classes)``, or one sentence with the first wrong one.
+
+    Two classes may come as 0.0 and 1.0 and with an axis of length 1, as PyTorch's BCEWithLogitsLoss
+    wants them.
+    """
+    labels = np.asarray(y)
+    if likelihood == "bernoulli" and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise InputError(f"{what} must be one-dimensional, got shape {labels.shape}.")
+    if likelihood == "bernoulli" and labels.dtype.kind == "f":
+        if not np.isin(labels, (0, 1)).all():
+            first = labels[~np.isin(labels, (0, 1))][0]
+            raise InputError(f"{what} must be 0 or 1 for two classes, got {first}.")
+    elif labels.dtype.kind not in "iub":
+        raise InputError(f"{what} must be whole numbers, got dtype {labels.dtype}.")
+    wrong = (labels < 0) | (labels >= n_classes)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise InputError(
+            f"{what} must lie in 0..{n_classes - 1} for a model of {n_classes} classes, "
+            f"got {labels[at]} at position {at}."
+        )
+    return labels.astype(np.int32)

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -31,7 +32,7 @@ def invoke(*args):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     (folder / "plan.toml").write_text(PLAN)
-    done = invoke("sweep", folder / "plan.toml", "--out", folder / "runs", "--workers", "2")
+    done = invoke("sweep", folder / "plan.toml", "--out", folder / "runs", "--workers", "1")
     assert done.exit_code == 0, done.output
     assert "4 runs: 4 done." in done.stdout
     assert "4 runs to make" in done.stderr
@@ -126,8 +127,20 @@ def test_bad_plans_and_folders(tmp_path):
     assert "choose another folder" in str(blocked.exception)
 
 
-def test_failed_runs_are_told(tmp_path, unruly):
-    (tmp_path / "plan.toml").write_text(PLAN + '\n[zip]\nmodel = ["oracles.unruly:mumbles"]\n')
-    done = invoke("sweep", tmp_path / "plan.toml", "--out", tmp_path / "runs", "--retries", "0")
+def test_failed_runs_are_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    (tmp_path / "plan.toml").write_text(
+        PLAN + '\n[zip]\nmodel = ["oracles.unruly:useless_model"]\n'
+    )
+    done = invoke(
+        "sweep",
+        tmp_path / "plan.toml",
+        "--out",
+        tmp_path / "runs",
+        "--retries",
+        "0",
+        "--workers",
+        "1",
+    )
     assert done.exit_code == 1
-    assert "4 of 4 runs failed, the first: ValueError: not" in done.stderr
+    assert "4 of 4 runs failed, the first: ValueError: no such model" in done.stderr

@@ -7,26 +7,15 @@ import time
 
 import pytest
 
-from jobs.compare import results
+from compare import results
 from noisescale.errors import InputError
-from noisescale.sweep import RunStore, make_plan, run_sweep
+from noisescale.jobs.execution import complete
+from noisescale.jobs.store import RunStore
+from oracles.unruly import WORK, jobs
 
 distributed = pytest.importorskip("distributed")
 # Dask closes its sockets and event loops when it likes.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-
-PLAN = make_plan(
-    {
-        "data": "digits",
-        "hidden_widths": (),
-        "learning_rate": 0.5,
-        "batch_size": 8,
-        "steps": 20,
-        "evaluate_at": "final",
-        "model": "oracles.unruly:gated",
-    },
-    seeds=8,
-)
 
 
 @pytest.fixture
@@ -55,19 +44,18 @@ def test_a_killed_worker_loses_nothing(cluster, gate, tmp_path):
     watcher = threading.Thread(target=kill_one)
     watcher.start()
     with distributed.Client(cluster) as client:
-        frame = run_sweep(PLAN, path, client)
+        frame = complete(jobs("gated", 8), path, WORK, client)
     watcher.join()
     assert killed
-    whole = run_sweep(PLAN, tmp_path / "whole.sqlite", workers=2)
+    whole = complete(jobs("gated", 8), tmp_path / "whole.sqlite", WORK, workers=2)
     assert results(frame).equals(results(whole))
 
 
-def test_a_cluster_by_its_address(cluster, gate, tmp_path):
-    gate.touch()
-    frame = run_sweep(PLAN[:2], tmp_path, cluster.scheduler_address)
+def test_a_cluster_by_its_address(cluster, tmp_path):
+    frame = complete(jobs("good", 2), tmp_path, WORK, cluster.scheduler_address)
     assert list(frame["status"]) == ["done", "done"]
 
 
 def test_no_cluster_there(tmp_path):
     with pytest.raises(InputError, match="there is no Dask scheduler at 'tcp://127.0.0.1:9'"):
-        run_sweep(PLAN[:1], tmp_path, "tcp://127.0.0.1:9")
+        complete(jobs("good", 1), tmp_path, WORK, "tcp://127.0.0.1:9")

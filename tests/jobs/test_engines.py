@@ -6,13 +6,9 @@ import pytest
 
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine, LazyEngine, engine_for, open_engine
+from noisescale.jobs.execution import complete
 from noisescale.jobs.isolation import _resolve
-from noisescale.sweep import make_plan, run_sweep
-
-PLAN = make_plan(
-    {"data": "digits", "hidden_widths": (), "learning_rate": 0.5, "batch_size": 8, "steps": 2},
-    seeds=2,
-)
+from oracles.unruly import WORK, jobs
 
 
 class Here:
@@ -41,7 +37,7 @@ class Here:
 def test_any_object_with_the_four_methods_is_an_engine(tmp_path):
     engine = Here()
     assert isinstance(engine, Engine)
-    frame = run_sweep(PLAN, tmp_path, engine)
+    frame = complete(jobs("good", 2), tmp_path, WORK, engine)
     assert list(frame["status"]) == ["done", "done"]
     assert engine.calls > 0
     assert not engine.stopped  # it is the caller's
@@ -58,11 +54,11 @@ def test_a_lazy_engine_starts_with_the_first_task(tmp_path):
     assert isinstance(lazy, Engine)
     lazy.stop()
     assert opened == []
-    run_sweep(PLAN, tmp_path, lazy)
-    run_sweep(PLAN, tmp_path, lazy)
+    complete(jobs("good", 2), tmp_path, WORK, lazy)
+    complete(jobs("good", 2), tmp_path, WORK, lazy)
     assert len(opened) == 1
     calls = opened[0].calls
-    run_sweep(PLAN, tmp_path, lazy)
+    complete(jobs("good", 2), tmp_path, WORK, lazy)
     assert opened[0].calls == calls
     lazy.stop()
     assert opened[0].stopped

@@ -11,33 +11,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jobs.compare import results
+from compare import results
 from noisescale.errors import InputError
-from noisescale.jobs.execution import _Sweep
+from noisescale.jobs.execution import _Sweep, complete
 from noisescale.jobs.progress import Progress
-from noisescale.sweep import RunStore, make_plan, run_sweep
-from oracles.unruly import FREE, GATE
+from noisescale.jobs.store import RunStore
+from oracles.unruly import FREE, GATE, WORK, jobs
 
-SHARED = {
-    "data": "digits",
-    "hidden_widths": (),
-    "learning_rate": 0.5,
-    "batch_size": 8,
-    "steps": 20,
-    "evaluate_at": "final",
-}
 N_RUNS = 10
 PATIENCE = 300  # seconds for what must happen at all: a machine may be slow, a test may not hang
 SWEEP = """
     import sys
-    from noisescale.sweep import make_plan, run_sweep
-    plan = make_plan(
-        {"data": "digits", "hidden_widths": (), "learning_rate": 0.5, "batch_size": 8,
-         "steps": 20, "evaluate_at": "final", "model": "oracles.unruly:gated"},
-        seeds=range(int(sys.argv[2]), int(sys.argv[3])),
-    )
+    from noisescale.jobs.execution import complete
+    from oracles.unruly import WORK, jobs
     try:
-        frame = run_sweep(plan, sys.argv[1], workers=2)
+        frame = complete(
+            jobs("gated", range(int(sys.argv[2]), int(sys.argv[3]))), sys.argv[1], WORK, workers=2
+        )
     except KeyboardInterrupt:
         print("interrupted")
     else:
@@ -45,8 +35,8 @@ SWEEP = """
 """
 
 
-def plan_of(model, seeds=4):
-    return make_plan(SHARED | {"model": f"oracles.unruly:{model}"}, seeds=seeds)
+def run(kind, seeds, path, **options):
+    return complete(jobs(kind, seeds), path, WORK, **{"workers": 2, **options})
 
 
 def wait_until(condition):
@@ -97,41 +87,41 @@ def uninterrupted(tmp_path_factory):
     (folder / GATE).touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNRULY", str(folder))
-        return run_sweep(plan_of("gated", N_RUNS), folder, workers=2)
+        return run("gated", N_RUNS, folder)
 
 
 def test_a_run_that_keeps_failing_is_stored_with_its_traceback(unruly, tmp_path):
-    frame = run_sweep(plan_of("raises"), tmp_path, workers=2).set_index("seed")
+    frame = run("raises", 4, tmp_path).set_index("seed")
     assert dict(frame["status"]) == {0: "done", 1: "failed", 2: "done", 3: "done"}
     assert "ValueError: this seed never works" in frame.loc[1, "error"]
     assert "Traceback" in frame.loc[1, "error"]
-    again = run_sweep(plan_of("raises"), tmp_path, workers=1).set_index("seed")
+    again = run("raises", 4, tmp_path, workers=1).set_index("seed")
     assert again.loc[1, "finished"] == frame.loc[1, "finished"]
 
 
 def test_a_run_that_fails_twice_is_tried_a_third_time(unruly, tmp_path):
-    frame = run_sweep(plan_of("flaky", 2), tmp_path, workers=1)
+    frame = run("flaky", 2, tmp_path, workers=1)
     assert set(frame["status"]) == {"done"}
     assert (unruly / "flaky-0").stat().st_size == 3
 
 
 def test_the_cap_on_retries_and_trying_failed_runs_again(unruly, tmp_path):
-    frame = run_sweep(plan_of("flaky", 1), tmp_path, workers=1, retries=1)
+    frame = run("flaky", 1, tmp_path, workers=1, retries=1)
     assert list(frame["status"]) == ["failed"]
     assert (unruly / "flaky-0").stat().st_size == 2
-    frame = run_sweep(plan_of("flaky", 1), tmp_path, workers=1, retry_failed=True)
+    frame = run("flaky", 1, tmp_path, workers=1, retry_failed=True)
     assert list(frame["status"]) == ["done"]
     assert frame["error"].isna().all()
 
 
 def test_a_run_that_calls_exit_is_a_failed_run(unruly, tmp_path):
-    frame = run_sweep(plan_of("exits", 3), tmp_path, workers=1, retries=0).set_index("seed")
+    frame = run("exits", 3, tmp_path, workers=1, retries=0).set_index("seed")
     assert dict(frame["status"]) == {0: "done", 1: "failed", 2: "done"}
     assert "SystemExit: 3" in frame.loc[1, "error"]
 
 
 def test_an_error_that_is_not_text_can_be_stored(unruly, tmp_path):
-    frame = run_sweep(plan_of("mumbles", 1), tmp_path, workers=1, retries=0)
+    frame = run("mumbles", 1, tmp_path, workers=1, retries=0)
     assert "not \\udcff text" in frame.loc[0, "error"]
 
 
@@ -143,11 +133,11 @@ def test_a_store_that_vanishes_is_noticed(gate, tmp_path):
             (tmp_path / "runs.sqlite").unlink(missing_ok=True)
 
     with pytest.raises(InputError, match="was removed or replaced while it was in use"):
-        run_sweep(plan_of("gated", 6), tmp_path, workers=1, progress=Remove())
+        run("gated", 6, tmp_path, workers=1, progress=Remove())
 
 
 def test_only_the_run_that_kills_its_worker_is_blamed(unruly, tmp_path):
-    frame = run_sweep(plan_of("deadly", 6), tmp_path, workers=2).set_index("seed")
+    frame = run("deadly", 6, tmp_path).set_index("seed")
     assert [seed for seed in frame.index if frame.loc[seed, "status"] == "failed"] == [1]
     assert "its worker died 4 times" in frame.loc[1, "error"]
     assert (frame.drop(index=1)["status"] == "done").all()
@@ -165,7 +155,7 @@ def test_kill_9_of_the_main_process(gate, tmp_path, start_python, uninterrupted)
     # The gate is closed, so that no worker could come to its end by itself.
     wait_until(lambda: not any(alive(pid) for pid in workers))
     gate.touch()
-    frame = run_sweep(plan_of("gated", N_RUNS), path, workers=2)
+    frame = run("gated", N_RUNS, path)
     assert results(frame).equals(results(uninterrupted))
     check_integrity(path)
 
@@ -205,7 +195,7 @@ def test_ctrl_c(gate, tmp_path, start_python, uninterrupted):
     assert not any(alive(pid) for pid in workers)
     assert 2 <= n_stored(path) <= FREE
     gate.touch()
-    frame = run_sweep(plan_of("gated", N_RUNS), path, workers=2)
+    frame = run("gated", N_RUNS, path)
     assert results(frame).equals(results(uninterrupted))
     check_integrity(path)
 
@@ -270,7 +260,7 @@ def test_no_innocent_run_is_ever_blamed(monkeypatch):
                 {record["key"]: record["status"] for record in records}
             ),
         )
-        plan = plan_of("gated", 8)
+        plan = list(jobs("good", 8).values())
         progress = SimpleNamespace(finished=lambda run, record: None)
         _Sweep(pool, store, ("work",), 2, {"done"}, progress).drive(plan)
         failed = {run.seed for run in plan if stored[run.key] == "failed"}

@@ -8,8 +8,7 @@ import pytest
 
 from noisescale.errors import InputError
 from noisescale.jobs.disk import _kind
-from noisescale.jobs.store import APPLICATION_ID, copy_readable, salvage
-from noisescale.sweep import RunStore
+from noisescale.jobs.store import APPLICATION_ID, RunStore, copy_readable, salvage
 
 
 def record(number, status="done", **changes):
@@ -111,7 +110,7 @@ def test_a_peek_leaves_this_process_its_locks(tmp_path, start_python):
             assert len(peek.frame()) == 1
         # Another process that closes the store must still see that it is in use.
         visitor = start_python(
-            "import sys\nfrom noisescale.sweep import RunStore\n"
+            "import sys\nfrom noisescale.jobs.store import RunStore\n"
             "with RunStore(sys.argv[1], write=True) as store: print(len(store.statuses()))",
             tmp_path,
         )

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import noisescale as ns
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.model import Model, dense_ggn, dense_hessian
+from noisescale.evidence.curvature.gauss_newton import dense_ggn
+from noisescale.evidence.curvature.hessian import dense_hessian
+from noisescale.evidence.curvature.model import Model
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import summarise
 from noisescale.training import BatchStream
@@ -68,7 +70,7 @@ def test_a_network_and_the_same_as_a_function_agree():
 def test_blocks_change_nothing(monkeypatch):
     params, data = problem(101)
     whole = ns.gradient_noise(NETWORK, params, data)
-    monkeypatch.setattr("noisescale.noise.per_example._BLOCK_BYTES", 4 * 54 * 7)  # seven rows
+    monkeypatch.setattr("noisescale.training.per_example._BLOCK_BYTES", 4 * 54 * 7)  # seven rows
     parts = ns.gradient_noise(NETWORK, params, data)
     assert parts.trace == pytest.approx(whole.trace, rel=1e-6)
     assert parts.high == pytest.approx(whole.high, rel=1e-5)
@@ -95,7 +97,7 @@ def test_the_jackknife_is_the_jackknife():
     made = summarise((g**2).sum(axis=1), g @ mean, float(mean @ mean), 4, None, None)
     left_out = np.array([estimates(np.delete(g, i, axis=0)) for i in range(25)])
     errors = np.sqrt(24 * left_out.var(axis=0))
-    assert (made.trace_error, made.gradient_sq_norm_error) == pytest.approx(tuple(errors), rel=1e-9)
+    assert (made.trace_std, made.gradient_sq_norm_std) == pytest.approx(tuple(errors), rel=1e-9)
 
 
 def synthetic(n, seed, offset=0.4, p=20):

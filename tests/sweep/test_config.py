@@ -57,7 +57,7 @@ def test_the_key_is_the_hash_of_the_canonical_configuration():
         {"sampler": "shuffle"},
         {"evaluate_at": "final"},
         {"n_evaluations": 7},
-        {"model": "oracles.unruly:gated"},
+        {"model": "oracles.unruly:useless_model"},
         {"data_fingerprint": "other"},
     ],
     ids=lambda change: next(iter(change)),

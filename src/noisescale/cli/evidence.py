@@ -52,30 +52,27 @@ def evidence(
     """Should I believe this minimum? The evidence and the spectrum of your model."""
     prior = _read_prior(prior_precision)
     from noisescale.evidence.curvature.spectrum import spectrum_of
-    from noisescale.evidence.laplace import check_accuracy, evidence_of, plan_method
+    from noisescale.evidence.laplace import evidence_of
+    from noisescale.evidence.occam.term import Accuracy
+    from noisescale.evidence.preflight import preflight
 
     function = load_function("the model", model)
     with calls_back(model, function):
-        problem, params = _problem(model, call(model, function), likelihood)
+        problem = _problem(model, call(model, function), likelihood)
         if explain:
-            plan = plan_method(problem, method, curvature)
+            plan = preflight(problem.facts(), method, curvature)
             print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
             return
         with show_progress(silent=quiet or json) as progress:
             result = evidence_of(
                 problem,
-                params,
                 prior_precision=prior,
                 curvature=curvature,
                 method=method,
-                log_null=None,
-                log_degeneracy=0.0,
-                accuracy=check_accuracy(tolerance, 64, 0, progress.line),
+                accuracy=Accuracy(tolerance, progress=progress.line),
             )
             spectrum = spectrum_of(
-                problem.operator(curvature, "float64"),
-                curvature=curvature,
-                top_k=min(_TOP, len(problem.w) - 1),
+                problem, curvature=curvature, top_k=min(_TOP, len(problem.w) - 1)
             )
     if plot is not None:
         spectrum.plot(plot)
@@ -100,18 +97,17 @@ def _read_prior(text: str) -> float | str:
     )
 
 
-def _problem(name: str, given: Any, likelihood: str) -> tuple["Problem", Any]:
-    """The problem that the user's function returned, and its params."""
+def _problem(name: str, given: Any, likelihood: str) -> "Problem":
+    """The problem that the user's function returned."""
     if isinstance(given, tuple) and len(given) == 3:
-        from noisescale.evidence.laplace import jax_problem
+        from noisescale.evidence.jax_problem import jax_problem
 
         apply_fn, params, pair = given
-        return jax_problem(apply_fn, params, pair, likelihood), params
+        return jax_problem(apply_fn, params, pair, likelihood)
     if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "named_parameters"):
         from noisescale.torch.problem import TorchProblem
 
-        problem = TorchProblem(*given, likelihood)
-        return problem, problem.params
+        return TorchProblem(*given, likelihood)
     kind = f"a tuple of {len(given)}" if isinstance(given, tuple) else type(given).__name__
     raise InputError(
         f"{name} must return (apply_fn, params, (x, y)) or (torch.nn.Module, dataset), got {kind}."

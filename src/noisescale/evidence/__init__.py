@@ -1,16 +1,15 @@
 """Should I believe this minimum? The Bayesian evidence against a null model that guesses."""
 
-from noisescale.evidence.curvature.spectrum import Spectrum
+from noisescale.evidence.comparison import Comparison, compare
+from noisescale.evidence.curvature.spectrum import Spectrum, spectrum
 from noisescale.evidence.laplace import (
-    evidence_curve,
     log_evidence,
     log_evidence_from_operator,
     permutation_degeneracy,
-    spectrum,
 )
 from noisescale.evidence.predict import posterior_predict
-from noisescale.evidence.prior_choice import EvidenceCurve
-from noisescale.evidence.result import Comparison, Evidence, NotAMinimumWarning, compare
+from noisescale.evidence.prior_choice import EvidenceCurve, evidence_curve
+from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.likelihood import Likelihood, gaussian
 
 __all__ = [

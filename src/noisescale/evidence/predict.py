@@ -17,8 +17,9 @@ from noisescale.arrays import check_inputs, forgets_constants, output_shape
 from noisescale.checks import check_choice, check_memory
 from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
-from noisescale.evidence.curvature.model import Model, dense_ggn, ggn_root, outputs_and_jacobian
-from noisescale.evidence.laplace import build_model
+from noisescale.evidence.curvature.gauss_newton import dense_ggn, ggn_root, outputs_and_jacobian
+from noisescale.evidence.curvature.model import Model
+from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.prior import prior_vector
 
 Array = NDArray[np.float64]
@@ -55,12 +56,13 @@ def posterior_predict(
     Returns:
         Probabilities (n, K); K = 2 for the Bernoulli likelihood.
     """
-    model, _, n_classes = build_model(apply_fn, params, data, likelihood)
-    if n_classes is None:
+    problem = jax_problem(apply_fn, params, data, likelihood)
+    model = problem.model
+    if problem.n_classes is None:
         raise InputError(
             "posterior_predict gives class probabilities: use a likelihood of classes."
         )
-    L = prior_vector(prior_precision, params)
+    L = prior_vector(prior_precision, problem)
     method = _choose_method(method, p=model.n_params, n=len(model.y) * model.n_outputs)
     inputs = check_inputs(x_new, "x_new", np.float64)
     if inputs.ndim != model.x.ndim:

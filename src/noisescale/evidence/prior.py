@@ -1,127 +1,115 @@
-"""The prior precision: one number, one a parameter, one a layer; and which parameters have one."""
+"""The prior precision: one number, one a layer, one an array, one a parameter."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from noisescale.errors import InputError
 
+if TYPE_CHECKING:
+    from noisescale.evidence.problem import Problem
+
 Array = NDArray[np.float64]
 CHOICES = ("auto", "per_layer")
+RANGE = (1e-100, 1e100)  # beyond it, products of precisions and curvatures overflow
 
 
-def prior_vector(prior_precision: Any, params: Any) -> Array:
-    """One proper precision for each parameter, in the order of the flattened ``params``."""
-    leaves, tree = jax.tree.leaves(params), jax.tree.structure(params)
-    sizes = [np.shape(leaf) for leaf in leaves]
-    given: list[Any]
-    if (
-        prior_precision is None
-        or getattr(prior_precision, "ndim", None) == 0
-        or isinstance(prior_precision, (int, float))
-    ):
-        given = [prior_precision] * len(leaves)
+def prior_vector(prior_precision: Any, problem: "Problem") -> Array:
+    """One proper precision for each parameter.
+
+    ``prior_precision`` is a number, a mapping by the names of layers or of arrays, or structured
+    like the parameters, with a number or an array for each of theirs.
+    """
+    names = list(problem.shapes)
+    by_name = isinstance(prior_precision, Mapping) and set(prior_precision) == set(names)
+    by_layer = isinstance(prior_precision, Mapping) and set(prior_precision) == set(problem.layers)
+    if by_layer and not by_name:  # arrays that are their own layers may have arrays of precisions
+        L = np.empty(len(problem.w))
+        for layer, index in problem.layers.items():
+            L[index] = _spread(prior_precision[layer], layer, index.shape)
+        return proper(L)
+    if by_name:
+        given = [prior_precision[name] for name in names]
+    elif prior_precision is None or np.isscalar(prior_precision) or _is_scalar(prior_precision):
+        given = [prior_precision] * len(names)
     else:
-        given = jax.tree.leaves(prior_precision, is_leaf=lambda leaf: leaf is None)
-        given_tree = jax.tree.structure(prior_precision, is_leaf=lambda leaf: leaf is None)
-        if str(given_tree) != str(tree):
-            raise InputError(
-                "prior_precision must be a number, 'auto', 'per_layer', or have the structure of "
-                f"params, got {given_tree} for {tree}."
-            )
-    if any(leaf is None for leaf in given):
+        given = problem.leaves(prior_precision)
+    parts = zip(given, problem.shapes.items(), strict=True)
+    return proper(np.concatenate([_spread(part, *array).ravel() for part, array in parts]))
+
+
+def _is_scalar(value: Any) -> bool:
+    return getattr(value, "ndim", None) == 0  # of whatever framework
+
+
+def _spread(precision: Any, name: str, shape: tuple[int, ...]) -> Array:
+    """The precision of each entry of an array or layer."""
+    if precision is None:
         raise InputError(
-            "prior_precision is None for some parameters: an unpenalised parameter has no "
-            "evidence, give it a small precision of its own."
+            f"prior_precision is None for {name}: an unpenalised parameter has no evidence, give "
+            "it a small precision of its own."
         )
-    parts = []
-    for precision, shape in zip(given, sizes, strict=True):
-        try:
-            parts.append(np.broadcast_to(np.asarray(precision, np.float64), shape).ravel())
-        except (TypeError, ValueError):
-            raise InputError(
-                f"prior_precision {str(precision)[:40]} (shape {np.shape(precision)}) does not fit "
-                f"parameters of shape {shape}: give numbers."
-            ) from None
-    return proper(np.concatenate(parts))
+    try:
+        return np.broadcast_to(np.asarray(precision, np.float64), shape)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"prior_precision {_shown(precision)} (shape {np.shape(precision)}) does not fit "
+            f"parameters of shape {shape} ({name}): give numbers."
+        ) from None
 
 
 def proper(L: Array) -> Array:
-    """``L`` if every precision is finite and above 0."""
+    """``L`` if every precision is finite and above 0, and not absurd."""
+    low, high = RANGE
     wrong = ~(np.isfinite(L) & (L > 0))
     if wrong.any():
         raise InputError(
             f"prior_precision must be finite and above 0 for every parameter, got {L[wrong][0]:g}: "
             "an improper prior has no evidence."
         )
+    beyond = (low > L) | (high < L)
+    if beyond.any():
+        raise InputError(
+            f"prior_precision must lie between {low:g} and {high:g}, got {L[beyond][0]:g}: rescale "
+            "the parameters."
+        )
     return np.ascontiguousarray(L)
 
 
-def scalar_or_none(L: Array) -> float | None:
-    """The one precision of all parameters, None if they differ."""
-    return float(L[0]) if np.ptp(L) == 0 else None
+def describe_prior(
+    L: Array, layers: Mapping[str, NDArray[np.int64]]
+) -> float | dict[str, float] | None:
+    """The one precision of all parameters, or one a layer; None if they differ within a layer."""
+    if np.ptp(L) == 0:
+        return float(L[0])
+    if any(np.ptp(L[index]) for index in layers.values()):
+        return None
+    return {layer: float(L[index[0]]) for layer, index in layers.items()}
 
 
-def leaf_names(params: Any) -> list[str]:
-    """A path for each leaf, such as ``0/w``, in the order of the flattened ``params``."""
-    named, _ = jax.tree_util.tree_flatten_with_path(params)
-    return [jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path, _ in named]
+def layers_of(
+    shapes: Mapping[str, tuple[int, ...]], separator: str = "/", root: str | None = None
+) -> dict[str, NDArray[np.int64]]:
+    """The flat indices of each layer: arrays that share all of their name but its last part.
 
-
-def layers_of(params: Any) -> dict[str, NDArray[np.int64]]:
-    """The flat indices of each layer: leaves that share all of their path but the last part."""
-    found: dict[str, list[NDArray[np.int64]]] = {}
-    start = 0
-    for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True):
-        size = int(np.size(leaf))
-        layer = name.rpartition("/")[0] or name
-        found.setdefault(layer, []).append(np.arange(start, start + size))
-        start += size
-    return {layer: np.concatenate(parts) for layer, parts in found.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class Selected:
-    """A model in which some leaves are parameters and the others stay as they are.
-
-    Hashable by identity, as compiled programs need it.
+    ``shapes`` come in the order of the flat parameters. An array whose name has one part alone
+    belongs to the layer ``root``, or is a layer of its own.
     """
-
-    apply_fn: Callable[[Any, jax.Array], jax.Array]
-    params: Any
-    chosen: tuple[bool, ...]
-
-    def __call__(self, leaves: Any, x: jax.Array) -> jax.Array:
-        """``apply_fn`` with the chosen ``leaves`` in their places."""
-        free, precision = iter(leaves), leaves[0].dtype
-        fixed, tree = jax.tree.flatten(self.params)
-        whole = [
-            next(free) if own else np.array(leaf, precision)  # a copy: JAX remembers constants
-            for own, leaf in zip(self.chosen, fixed, strict=True)
-        ]
-        return self.apply_fn(jax.tree.unflatten(tree, whole), x)
+    layers: dict[str, list[NDArray[np.int64]]] = {}
+    start = 0
+    for name, shape in shapes.items():
+        stop = start + math.prod(shape)
+        layer = name.rpartition(separator)[0] or root or name
+        layers.setdefault(layer, []).append(np.arange(start, stop))
+        start = stop
+    return {layer: np.concatenate(parts) for layer, parts in layers.items()}
 
 
-def select_parameters(
-    apply_fn: Callable[[Any, jax.Array], jax.Array],
-    params: Any,
-    select: Callable[[str], bool] | None,
-) -> tuple[Callable[[Any, jax.Array], jax.Array], Any]:
-    """The model and params restricted to the leaves whose path is selected."""
-    if select is None:
-        return apply_fn, params
-    names = leaf_names(params)
-    chosen = tuple(bool(select(name)) for name in names)
-    if not any(chosen):
-        raise InputError(f"select chooses none of the parameters: {', '.join(names)}.")
-    leaves = {
-        name: leaf
-        for name, leaf, own in zip(names, jax.tree.leaves(params), chosen, strict=True)
-        if own
-    }
-    # A list keeps the order of the leaves; a mapping would sort them.
-    return Selected(apply_fn, params, chosen), list(leaves.values())
+def _shown(value: Any) -> str:
+    try:
+        return str(value)[:40]
+    except ValueError:  # a whole number of thousands of digits
+        return "that large"

@@ -9,24 +9,28 @@ says which prior would have made that point most credible, not what training und
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
 import scipy.optimize
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from noisescale.arrays import forgets_constants
 from noisescale.errors import InputError
-from noisescale.evidence.compute import Accuracy, lanczos_quadrature, restricted_log
-from noisescale.evidence.occam.dense import Array
+from noisescale.evidence.occam import dense, dual
+from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.preflight import METHODS, preflight
+from noisescale.evidence.prior import RANGE, prior_vector
 from noisescale.evidence.problem import Problem
+
+if TYPE_CHECKING:
+    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
 
 BOUNDS = (1e-4, 1e6)
 _PER_DECADE = 4
 _SWEEPS = 60  # of the fixed point for layers
 _SMALLEST = 1e-6  # precision down to which the dual kernel keeps every row that matters
 _EVALUATIONS = 10  # to find the maximum between two of a grid
-_ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _SETTLED = 1e-3  # in the logarithm of a precision
 _FARTHEST = 3.0  # step of such a logarithm: extrapolation must not leave the region it rests on
 
@@ -68,6 +72,55 @@ class EvidenceCurve:
         )
 
 
+def curve_of(
+    problem: Problem,
+    *,
+    prior_precisions: Sequence[float] | NDArray[Any] | None = None,
+    curvature: str = "ggn",
+    method: str = "auto",
+    log_null: float | None = None,
+    accuracy: Accuracy | None = None,
+) -> EvidenceCurve:
+    """The evidence of a problem against one prior precision; see :func:`evidence_curve`."""
+    plan = preflight(problem.facts(), method, curvature)
+    if log_null is None and problem.n_classes is not None:
+        log_null = -problem.n_train * math.log(problem.n_classes)
+    return scalar_curve(
+        problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions, log_null
+    )
+
+
+@forgets_constants
+def evidence_curve(
+    apply_fn: "ApplyFn",
+    params: Any,
+    data: tuple[ArrayLike, ArrayLike],
+    *,
+    prior_precisions: Sequence[float] | NDArray[Any] | None = None,
+    likelihood: "LikelihoodLike" = "categorical",
+    curvature: str = "ggn",
+    method: str = "auto",
+    log_null: float | None = None,
+    max_probes: int = 64,
+    seed: int = 0,
+) -> EvidenceCurve:
+    """The evidence at fixed ``params`` against a single prior precision, and its maximum.
+
+    ``prior_precisions`` defaults to four a decade from 1e-4 to 1e6; the rest is as in
+    :func:`noisescale.log_evidence`.
+    """
+    from noisescale.evidence.jax_problem import jax_problem
+
+    return curve_of(
+        jax_problem(apply_fn, params, data, likelihood),
+        prior_precisions=prior_precisions,
+        curvature=curvature,
+        method=method,
+        log_null=log_null,
+        accuracy=Accuracy(max_probes=max_probes, seed=seed),
+    )
+
+
 def trace_curve(
     problem: Problem,
     method: str,
@@ -79,52 +132,13 @@ def trace_curve(
 ) -> tuple[float, Callable[[float], float]]:
     """The summed nll, and the log Occam factor as a function of one precision.
 
-    ``smallest`` is the smallest precision that matters, ``n_values`` how many will be asked for:
-    few are factorised one by one, for many the eigenvalues are cheaper.
+    ``smallest`` is the smallest precision that matters, ``n_values`` how many will be asked for.
     """
     nll, _ = problem.nll_and_gradient()
-    p = len(problem.w)
-    if method == "dense":
-        H, _ = problem.dense(curvature)
-        nodes, weights = scipy.linalg.eigvalsh(H, overwrite_a=True), np.ones(p)
-    elif method == "dual":
-        K = _kernel(problem, smallest)
-        # Eigenvalues cost about n/600 factorisations of n x n.
-        if n_values < max(5, len(K) / 600):
-            return nll, lambda precision: _log_occam(K, smallest / precision)
-        nodes = smallest * scipy.linalg.eigvalsh(K, overwrite_a=True, check_finite=False)
-        weights = np.ones(len(nodes))
-    elif method == "lanczos":
-        nodes, weights = lanczos_quadrature(problem, curvature, accuracy, smallest)
-    else:
-        raise InputError(
-            f"method='{method}' has no curve over the prior precision: use 'dense', 'dual' or "
-            "'lanczos'."
-        )
-    noise = p * np.finfo(float).eps * np.abs(nodes).max(initial=0.0)
-    kept = nodes > noise
-    nodes, weights = nodes[kept], weights[kept]
-
-    def log_occam(precision: float) -> float:
-        return -0.5 * float(weights @ restricted_log(nodes / precision))
-
+    log_occam = METHODS[method].curve(
+        problem, curvature, accuracy, smallest=smallest, n_values=n_values
+    )
     return nll, log_occam
-
-
-def _kernel(problem: Problem, precision: float) -> Array:
-    p = len(problem.w)
-    kernel = problem.kernel(np.full(p, precision), np.zeros(p))
-    if kernel is None:
-        raise InputError("the nll is not convex in the outputs: use method='dense' or 'lanczos'.")
-    return kernel.matrix
-
-
-def _log_occam(K: Array, scale: float) -> float:
-    """By Cholesky of I + scale K."""
-    M = K * scale
-    M[np.diag_indices(len(M))] += 1
-    factor = scipy.linalg.cholesky(M.T, lower=False, overwrite_a=True, check_finite=False)
-    return -float(np.log(np.diag(factor)).sum())
 
 
 def scalar_curve(
@@ -140,8 +154,11 @@ def scalar_curve(
         decades = math.log10(BOUNDS[1] / BOUNDS[0])
         values = np.geomspace(*BOUNDS, round(decades * _PER_DECADE) + 1)
     else:
-        values = np.unique(np.asarray(grid, np.float64))
-        if len(values) < 3 or not (np.isfinite(values).all() and values[0] > 0):
+        try:
+            values = np.unique(np.asarray(grid, np.float64))
+        except (TypeError, ValueError, OverflowError):
+            values = np.zeros(1)
+        if len(values) < 3 or not ((RANGE[0] <= values) & (values <= RANGE[1])).all():
             raise InputError(
                 "prior_precisions must be three or more finite numbers above 0, got "
                 f"{str(grid)[:60]}."
@@ -165,13 +182,13 @@ def scalar_curve(
     if k in (0, len(values) - 1):
         edge = "lowest" if k == 0 else "highest"
     else:
-        found = scipy.optimize.minimize_scalar(
+        inner = scipy.optimize.minimize_scalar(
             lambda t: -log_evidence(math.exp(t)),
             method="bounded",
             bounds=(math.log(values[k - 1]), math.log(values[k + 1])),
             options={"xatol": 1e-6},
         )
-        best = math.exp(found.x)
+        best = math.exp(inner.x)
     return EvidenceCurve(
         prior_precision=values,
         log_evidence=logs,
@@ -181,6 +198,23 @@ def scalar_curve(
         edge=edge,
         method=method,
     )
+
+
+def choose_prior(
+    problem: Problem, method: str, curvature: str, accuracy: Accuracy, *, by_layer: bool
+) -> tuple[Array, str]:
+    """Precisions that maximise the evidence at these parameters, and a note that says so."""
+    fixed = "the parameters stay where training left them, whatever prior it had."
+    if not by_layer:
+        curve = scalar_curve(problem, method, curvature, accuracy, None, None)
+        note = f"prior precision {curve.best:.3g} maximises the evidence; {fixed}"
+        if curve.edge is not None:
+            note = f"the evidence is still rising at prior precision {curve.best:.3g}; {fixed}"
+        return np.full(len(problem.w), curve.best), note
+    chosen = layer_precisions_of_largest_evidence(problem, method, curvature)
+    shown = ", ".join(f"{name}: {value:.3g}" for name, value in chosen.items())
+    note = f"prior precisions by layer ({shown}) maximise the evidence; {fixed}"
+    return prior_vector(chosen, problem), note
 
 
 def layer_precisions_of_largest_evidence(
@@ -203,7 +237,7 @@ def layer_precisions_of_largest_evidence(
             f"layer {empty[0]} has only zeros, so the evidence grows without end in its "
             "precision: give precisions by hand."
         )
-    determined = (_dense_gammas if method == "dense" else _dual_gammas)(problem)
+    determined = (dense if method == "dense" else dual).determined(problem)
 
     def steps(logs: Array) -> Array:
         gammas = determined(dict(zip(squares, np.exp(logs), strict=True)))
@@ -219,65 +253,14 @@ def _fixed_point(steps: Callable[[Array], Array], start: Array) -> Array:
 
     The plain iteration contracts slowly, and every step of it costs a factorisation.
     """
-    points, found = [start], [steps(start)]
-    while np.abs(found[-1]).max() >= _SETTLED and len(found) < _SWEEPS:
-        at, step = points[-1], found[-1]
+    points, taken = [start], [steps(start)]
+    while np.abs(taken[-1]).max() >= _SETTLED and len(taken) < _SWEEPS:
+        at, step = points[-1], taken[-1]
         recent = slice(-len(start) - 2, None)
-        moved, changed = np.diff(points[recent], axis=0), np.diff(found[recent], axis=0)
+        moved, changed = np.diff(points[recent], axis=0), np.diff(taken[recent], axis=0)
         if len(changed):
             weights = np.linalg.lstsq(changed.T, step, rcond=1e-10)[0]
             step = step - weights @ (moved + changed)
         points.append(at + np.clip(step, -_FARTHEST, _FARTHEST))
-        found.append(steps(points[-1]))
-    return points[-1] + found[-1]
-
-
-Gammas = Callable[[dict[str, float]], dict[str, float]]
-
-
-def _dense_gammas(problem: Problem) -> Gammas:
-    H, _ = problem.dense("ggn")
-
-    def gammas(precisions: dict[str, float]) -> dict[str, float]:
-        L = np.empty(len(H))
-        for name, index in problem.layers.items():
-            L[index] = precisions[name]
-        M = H + np.diag(L)
-        spread = np.diag(scipy.linalg.inv(M, overwrite_a=True))
-        return {
-            name: float(len(index) - L[index] @ spread[index])
-            for name, index in problem.layers.items()
-        }
-
-    return gammas
-
-
-def _dual_gammas(problem: Problem) -> Gammas:
-    """With a kernel for each layer: gamma = tr (I + K)^-1 K_layer."""
-    p = len(problem.w)
-    kernels: dict[str, Array] = {}
-    whole = problem.kernel(np.full(p, BOUNDS[0]), np.zeros(p), negligible=_ROUGHLY)
-    if whole is None:
-        raise InputError("the nll is not convex in the outputs: use method='dense'.")
-    for name, index in problem.layers.items():
-        # Precisions beyond reach leave the other layers out.
-        L = np.full(p, 1e300)
-        L[index] = 1.0
-        kernels[name] = np.tril(problem.kernel_of_rows(L, whole.rows))
-    del whole
-
-    def gammas(precisions: dict[str, float]) -> dict[str, float]:
-        n = len(next(iter(kernels.values())))
-        K = np.eye(n)
-        for name, part in kernels.items():
-            K += part / precisions[name]
-        factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
-        inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=0, overwrite_c=1)
-        # An entry below the diagonal stands for two; above it the parts are 0.
-        return {
-            name: float(2 * np.vdot(inverse.T, part) - np.diag(inverse) @ np.diag(part))
-            / precisions[name]
-            for name, part in kernels.items()
-        }
-
-    return gammas
+        taken.append(steps(points[-1]))
+    return points[-1] + taken[-1]

@@ -1,30 +1,79 @@
-"""A model at a point, as the evidence sees it: whatever framework computes its derivatives."""
+"""A model at a point with its data, as the estimators see it.
 
+JAX and PyTorch each build one (:mod:`noisescale.evidence.jax_problem`,
+:mod:`noisescale.torch.problem`); evidence, spectrum, chosen priors and gradient noise know nothing
+else of a framework. Vectors are NumPy's, flat, float64; curvatures are of the summed nll, without
+the prior.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.evidence.curvature.model import Model, dense_ggn, dense_hessian, ggn_root
-from noisescale.evidence.curvature.products import Precision, curvature_operator, nll_and_gradient
-from noisescale.evidence.curvature.rows import JaxSource, builder
-from noisescale.evidence.occam.dense import Array, Occam
-from noisescale.evidence.occam.dual import NEGLIGIBLE, Kernel, Rows, build_kernel
-from noisescale.evidence.occam.kfac import diagonal_occam, kfac_occam
-from noisescale.evidence.preflight import Facts
-from noisescale.evidence.prior import layers_of
+if TYPE_CHECKING:
+    from noisescale.evidence.curvature.layers import DenseLayers
 
-_SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
+Array = NDArray[np.float64]
+Precision = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The sizes that costs depend on.
+
+    Attributes:
+        p, N, C: parameters, examples, outputs.
+        rows: of the dual kernel, N (C - 1) for a softmax.
+        pass_flops: arithmetic of one example's forward pass.
+        widths: of a dense network's layers, None for any other function.
+    """
+
+    p: int
+    N: int
+    C: int
+    rows: int
+    pass_flops: float
+    widths: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows c' J_i: the example i of each, and the c that multiplies its outputs' Jacobian."""
+
+    examples: NDArray[np.int64]  # (n,), ascending
+    coefficients: Array  # (n, C)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, chosen: Any) -> "Rows":
+        return Rows(self.examples[chosen], self.coefficients[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Of per-example gradients g_i: |g_i|^2 of each, sum of g_i, sum of their squared entries."""
+
+    sq_norms: Array  # (N,)
+    total: Array  # (p,)
+    squares: Array  # (p,)
 
 
 class Problem(Protocol):
-    """What the methods ask of a model; curvatures are of the summed nll, without the prior."""
+    """What the estimators ask of a model."""
 
     @property
     def w(self) -> Array:
         """The flat parameters (p,)."""
+        ...
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of each parameter array by its name, in the order of ``w``."""
         ...
 
     @property
@@ -37,88 +86,64 @@ class Problem(Protocol):
         """The number of classes, None for a likelihood without."""
         ...
 
-    def facts(self) -> Facts:
-        """The sizes that costs depend on."""
+    @property
+    def n_train(self) -> int:
+        """The number of examples N."""
         ...
-
-    def nll_and_gradient(self) -> tuple[float, Array]:
-        """The summed nll and its gradient."""
-        ...
-
-    def operator(self, curvature: str, precision: Precision) -> LinearOperator:
-        """The curvature as products."""
-        ...
-
-    def dense(self, curvature: str) -> tuple[Array, bool]:
-        """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
-        ...
-
-    def kernel(self, L: Array, gradient: Array, negligible: float = NEGLIGIBLE) -> Kernel | None:
-        """The dual kernel; None if the nll is not convex in the outputs."""
-        ...
-
-    def kernel_of_rows(self, L: Array, rows: Rows) -> Array:
-        """The dual kernel between these rows, its lower triangle."""
-        ...
-
-    def small_root(self) -> Array | None:
-        """A matrix whose product with itself is the Gauss-Newton matrix, if it is small."""
-        ...
-
-    def approximation(self, method: str, L: Array, gradient: Array) -> Occam:
-        """The Occam factor by a named approximation."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class JaxProblem:
-    """A JAX function at its params."""
-
-    model: Model
-    layers: dict[str, NDArray[np.int64]]
-    n_classes: int | None
-
-    @classmethod
-    def of(cls, model: Model, params: Any, n_classes: int | None) -> "JaxProblem":
-        """The problem of a model whose params have this structure."""
-        return cls(model, layers_of(params), n_classes)
 
     @property
-    def w(self) -> Array:
-        """The flat parameters."""
-        return self.model.w
+    def activations(self) -> int:
+        """Numbers that one example adds to a forward pass."""
+        ...
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
-        return Facts.of(self.model)
+        ...
+
+    def leaves(self, given: Any) -> list[Any]:
+        """The parts of something structured like the parameters, in the order of ``shapes``."""
+        ...
+
+    def structured(self, flat: Array) -> Any:
+        """A flat vector in the structure of the parameters."""
+        ...
 
     def nll_and_gradient(self) -> tuple[float, Array]:
-        """The summed nll and its gradient, in blocks of examples."""
-        return nll_and_gradient(self.model)
+        """The summed nll and its gradient, both finite."""
+        ...
 
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
         """The curvature as products."""
-        return curvature_operator(self.model, curvature, precision=precision)
+        ...
 
     def dense(self, curvature: str) -> tuple[Array, bool]:
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
-        if curvature == "ggn":
-            return dense_ggn(self.model)
-        return dense_hessian(self.model), False
+        ...
 
-    def kernel(self, L: Array, gradient: Array, negligible: float = NEGLIGIBLE) -> Kernel | None:
-        """The dual kernel."""
-        return build_kernel(JaxSource(self.model), builder(self.model, L), L, gradient, negligible)
+    def roots(self) -> Array | None:
+        """R (N, k, C) with R_i' R_i the Hessian of nll_i in its outputs; None if not convex."""
+        ...
 
-    def kernel_of_rows(self, L: Array, rows: Rows) -> Array:
-        """The dual kernel between these rows."""
-        return builder(self.model, L).matrix(rows)
+    def rows(self, rows: Rows) -> Array:
+        """The rows c' J_i themselves: (n, p)."""
+        ...
 
-    def small_root(self) -> Array | None:
-        """The Gauss-Newton matrix's root (N C, p), if it is small."""
-        size = 8 * len(self.model.x) * self.model.n_outputs * self.model.n_params
-        return ggn_root(self.model) if size <= _SMALL else None
+    def derivatives(self, examples: slice, directions: Array) -> Array:
+        """The derivative of these examples' outputs along each of the directions: (b, n, C)."""
+        ...
 
-    def approximation(self, method: str, L: Array, gradient: Array) -> Occam:
-        """The Occam factor by ``"kfac"`` or ``"diagonal"``."""
-        return {"kfac": kfac_occam, "diagonal": diagonal_occam}[method](self.model, L, gradient)
+    def dense_layers(self) -> "DenseLayers | None":
+        """The layers of a dense network at this point, None for any other function."""
+        ...
+
+    def gradient_moments(self) -> Moments:
+        """Sums over per-example gradients."""
+        ...
+
+    def slopes(self, direction: Array) -> Array:
+        """Each example's gradient times ``direction``: (N,)."""
+        ...
+
+    def second_moments(self) -> LinearOperator:
+        """sum_i g_i g_i' as products, (p, p)."""
+        ...

@@ -1,22 +1,31 @@
-"""What an evidence computation gives back, and how evidences are compared."""
+"""What an evidence computation gives back."""
 
 import math
-from collections.abc import Mapping
+import os
+import sys
+import warnings
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from noisescale.errors import InputError
 from noisescale.evidence.preflight import Preflight
 
 # Half the Newton decrement is what the cost could still fall, in nats, and so the size of the error
 # in the log evidence. A tenth of a nat changes no conclusion.
 _STATIONARY = 0.1
+_HOME = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class NotAMinimumWarning(UserWarning):
     """The point is not a minimum of the cost, so its Laplace evidence needs care."""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """A warning that points to the line outside of noisescale which led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HOME):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,10 +49,11 @@ class Evidence:
             what the quadratic model says the cost could still fall. None if no gradient was given.
         n_negative, negative_weight: number and summed size (in units of the prior precision) of
             negative curvatures.
-        prior_precision: the one precision of all parameters, None if they differ.
+        prior_precision: the one precision of all parameters, or a mapping by layer, which may be
+            given again as ``prior_precision``; None if they differ within a layer.
         method, curvature: how it was computed.
         preflight: what each method was predicted to take, and why this one was chosen.
-        details: what a method tells beside: probes and rounding of ``lanczos``, say, or how the
+        details: what a method reports beside: probes and rounding of ``lanczos``, say, or how the
             prior was chosen.
     """
 
@@ -62,7 +72,7 @@ class Evidence:
     negative_weight: float
     n_train: int
     n_params: int
-    prior_precision: float | None
+    prior_precision: float | dict[str, float] | None
     method: str
     curvature: str
     preflight: Preflight | None = None
@@ -74,16 +84,27 @@ class Evidence:
         return None if self.log_null is None else self.log_evidence - self.log_null
 
     @property
+    def log_bayes_factor_full(self) -> float | None:
+        """The same with the whole determinant; None unless it is positive definite."""
+        if self.log_null is None or self.log_evidence_full is None:
+            return None
+        return self.log_evidence_full - self.log_null
+
+    @property
     def E(self) -> float | None:  # noqa: N802, the paper's name
         """The paper's log evidence ratio in favour of the null model: minus the Bayes factor."""
         return None if self.log_bayes_factor is None else -self.log_bayes_factor
 
     @property
     def verdict(self) -> str:
-        """The odds against the null model, in words."""
+        """The odds against the null model, in words; by both sums where they differ."""
         if self.log_bayes_factor is None:
             return "no null model to compare with"
-        return odds_in_words(self.log_bayes_factor, "the model", "random guessing")
+        restricted = odds_in_words(self.log_bayes_factor, "the model", "random guessing")
+        if self.log_bayes_factor_full is None or not self.n_negative:
+            return restricted
+        full = odds_in_words(self.log_bayes_factor_full, "the model", "random guessing")
+        return f"{restricted} by the restricted sum, {full} by the full determinant"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -136,42 +157,45 @@ class Evidence:
         """Every number by name."""
         return asdict(self) | {
             "log_bayes_factor": self.log_bayes_factor,
+            "log_bayes_factor_full": self.log_bayes_factor_full,
             "E": self.E,
             "verdict": self.verdict,
             "notes": list(self.notes),
         }
 
     def __repr__(self) -> str:
-        prior = "per parameter" if self.prior_precision is None else f"{self.prior_precision:g}"
+        both = self.n_negative > 0  # else the whole determinant is the restricted sum
         rows = [
             ("fit: summed nll", self.nll),
             ("penalty", self.penalty),
             ("log Occam factor", self.log_occam_factor),
-            ("log Occam factor, full determinant", self.log_occam_factor_full),
+            ("log Occam factor, full determinant", self.log_occam_factor_full if both else None),
             ("log degeneracy", self.log_degeneracy or None),
             ("log evidence", self.log_evidence),
             ("its standard error", self.log_evidence_std or None),
-            ("log evidence, full determinant", self.log_evidence_full),
+            ("log evidence, full determinant", self.log_evidence_full if both else None),
             ("null model's log evidence", self.log_null),
             ("log Bayes factor", self.log_bayes_factor),
+            ("log Bayes factor, full determinant", self.log_bayes_factor_full if both else None),
             ("E (the paper's)", self.E),
             ("gradient norm", self.gradient_norm),
             ("Newton decrement", self.newton_decrement),
         ]
         lines = [
             f"Evidence of {self.n_params:,} parameters from {self.n_train:,} examples "
-            f"(prior precision {prior}, {self.curvature}, {self.method})"
+            f"(prior precision {self._prior_in_words()}, {self.curvature}, {self.method})"
         ]
         lines += [f"  {name:<36}{value:>14.6g}" for name, value in rows if value is not None]
-        if self.log_evidence_std:
-            lines.append(
-                f"  {'standard error of the log evidence':<36}{self.log_evidence_std:>14.3g}"
-            )
         lines.append(f"  {self.verdict}")
         if self.preflight is not None:
             lines.append(f"  method: {self.preflight}")
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def _prior_in_words(self) -> str:
+        if isinstance(self.prior_precision, dict):
+            return "by layer"
+        return "per parameter" if self.prior_precision is None else f"{self.prior_precision:g}"
 
 
 def odds_in_words(log_odds: float, first: str, second: str) -> str:
@@ -182,67 +206,3 @@ def odds_in_words(log_odds: float, first: str, second: str) -> str:
     size = abs(log_odds)
     odds = f"{math.exp(size):.3g}" if size < math.log(1e4) else f"10^{size / math.log(10):.1f}"
     return f"odds of {odds} to 1 for {winner} against {loser}"
-
-
-@dataclass(frozen=True, repr=False)
-class Comparison:
-    """Posterior probabilities of models that explain the same data (equation 4 of the paper)."""
-
-    names: tuple[str, ...]
-    log_evidences: tuple[float, ...]
-    probabilities: tuple[float, ...]
-    log_odds: tuple[float, ...]  # against the most probable model, never positive
-
-    @property
-    def best(self) -> str:
-        """The most probable model."""
-        return self.names[int(np.argmax(self.probabilities))]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything by name."""
-        return asdict(self) | {"best": self.best}
-
-    def __repr__(self) -> str:
-        width = max(map(len, self.names))
-        lines = [f"{'model':<{width}}  log evidence  probability  log odds against the best"]
-        for row in zip(
-            self.names, self.log_evidences, self.probabilities, self.log_odds, strict=True
-        ):
-            lines.append(f"{row[0]:<{width}}  {row[1]:>12.6g}  {row[2]:>11.4g}  {row[3]:>10.4g}")
-        return "\n".join(lines)
-
-
-def compare(
-    evidences: Mapping[str, Any], *, prior_odds: Mapping[str, float] | None = None
-) -> Comparison:
-    """Posterior probabilities of models, from their evidences and, if given, their prior odds.
-
-    ``evidences`` maps names to results with a ``log_evidence`` (or to plain log evidences).
-    ``prior_odds`` gives relative prior weights; by default all models are equally likely. Add the
-    null model by its ``log_null``.
-    """
-    if not evidences:
-        raise InputError("compare needs at least one model.")
-    sizes = {e.n_train for e in evidences.values() if hasattr(e, "n_train")}
-    if len(sizes) > 1:
-        raise InputError(
-            f"the models were trained on different numbers of examples ({sorted(sizes)}): "
-            "evidences compare models of the same data."
-        )
-    names = tuple(evidences)
-    logs = np.array([float(getattr(e, "log_evidence", e)) for e in evidences.values()])
-    if not np.isfinite(logs).all():
-        raise InputError("log evidences must be finite numbers.")
-    weights = np.ones(len(names))
-    if prior_odds is not None:
-        if set(prior_odds) != set(names):
-            raise InputError(f"prior_odds must name the same models: {', '.join(names)}.")
-        weights = np.array([float(prior_odds[name]) for name in names])
-        if not (np.isfinite(weights) & (weights > 0)).all():
-            raise InputError("prior_odds must be finite and above 0.")
-    posterior = logs + np.log(weights)
-    log_odds = posterior - posterior.max()
-    probabilities = np.exp(log_odds) / np.exp(log_odds).sum()
-    return Comparison(
-        names, tuple(logs.tolist()), tuple(probabilities.tolist()), tuple(log_odds.tolist())
-    )

@@ -9,14 +9,18 @@ keeps failing is stored as ``failed`` with its traceback, and the sweep goes on.
 import socket
 import traceback
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
+import pandas as pd
+
 from noisescale._version import __version__
-from noisescale.jobs.engines import Engine, is_death
-from noisescale.jobs.progress import Progress, Run
+from noisescale.checks import check_whole
+from noisescale.jobs.engines import Engine, engine_for, is_death
+from noisescale.jobs.progress import Progress, Run, chosen_progress
 from noisescale.jobs.record import RESULT_FORMAT
 from noisescale.jobs.store import RunStore
 
@@ -49,6 +53,50 @@ class Runnable(Run, Protocol):
 # Runs are batched into tasks of about this much work, a second or so on one core: long against
 # the cost of a task, short against what a kill may lose.
 _TASK_COST = 4e10
+
+
+def complete(
+    runs: Mapping[str, Runnable],
+    store: Path | str | RunStore,
+    work: tuple[Any, ...],
+    executor: Any = None,
+    *,
+    workers: int | None = None,
+    retries: int = 2,
+    retry_failed: bool = False,
+    progress: bool | Progress = False,
+    before: Callable[[Sequence[Any]], None] = lambda missing: None,
+) -> pd.DataFrame:
+    """Run what ``store`` lacks of ``runs``, by key; all of them as a frame.
+
+    ``before`` is called with the runs that are missing, if any, before the first of them begins.
+    """
+    retries = check_whole("retries", retries, at_least=0)
+    final = {"done", "diverged"} if retry_failed else {"done", "diverged", "failed"}
+    opened = store if isinstance(store, RunStore) else RunStore(store, write=True)
+    try:
+        stored = opened.statuses(runs)
+        missing = [run for key, run in runs.items() if stored.get(key) not in final]
+        if missing:
+            before(missing)
+            with (
+                chosen_progress(progress) as shown,
+                engine_for(executor, workers=workers) as engine,
+            ):
+                execute(
+                    missing,
+                    opened,
+                    engine,
+                    work,
+                    retries=retries,
+                    final=final,
+                    n_stored=len(runs) - len(missing),
+                    progress=shown,
+                )
+        return opened.frame(runs)
+    finally:
+        if opened is not store:
+            opened.close()
 
 
 def execute(

@@ -20,8 +20,8 @@ from noisescale.arrays import check_data, check_params, count_examples
 from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.likelihood import LIKELIHOODS
-from noisescale.noise.per_example import ApplyFn, blocks
 from noisescale.seeds import random_stream
+from noisescale.training.per_example import ApplyFn, blocks
 from noisescale.training.sampling import BatchStream
 
 Array = NDArray[np.float64]

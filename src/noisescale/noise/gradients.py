@@ -13,22 +13,22 @@ eigenvalues of S, if asked for, take some tens of passes more.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from noisescale.arrays import check_data, check_params, count_examples, forgets_constants
+from noisescale.arrays import forgets_constants
 from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.model import Model
-from noisescale.likelihood import LIKELIHOODS
-from noisescale.noise.per_example import ApplyFn, blocks, slopes, sums
+from noisescale.evidence.problem import Problem
 from noisescale.noise.spectrum import NoiseSpectrum, noise_spectrum
 from noisescale.training.sampling import SAMPLERS
+from noisescale.uncertainty import Estimate
+
+if TYPE_CHECKING:
+    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
 
 Array = NDArray[np.float64]
 
@@ -41,8 +41,8 @@ class GradientNoise:
 
     Attributes:
         n_train, n_params: N and p.
-        trace, trace_error: tr S and its standard error.
-        gradient_sq_norm, gradient_sq_norm_error: |G|^2 without its bias, and its standard error.
+        trace, trace_std: tr S and its standard error.
+        gradient_sq_norm, gradient_sq_norm_std: |G|^2 without its bias, and its standard error.
         critical_batch_size: tr S/|G|^2; None if ``undetermined``.
         low, high: its 95 % interval; a lower bound alone (``high`` infinite) if undetermined.
         undetermined: why |G|^2 is not resolved; None if it is.
@@ -61,9 +61,9 @@ class GradientNoise:
     n_train: int
     n_params: int
     trace: float
-    trace_error: float
+    trace_std: float
     gradient_sq_norm: float
-    gradient_sq_norm_error: float
+    gradient_sq_norm_std: float
     critical_batch_size: float | None
     low: float
     high: float
@@ -92,9 +92,9 @@ class GradientNoise:
             "n_train",
             "n_params",
             "trace",
-            "trace_error",
+            "trace_std",
             "gradient_sq_norm",
-            "gradient_sq_norm_error",
+            "gradient_sq_norm_std",
             "critical_batch_size",
             "low",
             "high",
@@ -107,35 +107,62 @@ class GradientNoise:
 
     def __repr__(self) -> str:
         if self.critical_batch_size is None:
-            told = f"undetermined ({self.undetermined}); at least {self.low:.3g}"
+            critical = f"undetermined ({self.undetermined}); at least {self.low:.3g}"
         else:
-            told = f"{self.critical_batch_size:.3g} [{self.low:.3g}, {self.high:.3g}]"
+            critical = str(Estimate(self.critical_batch_size, low=self.low, high=self.high))
         return (
-            f"GradientNoise: critical batch size {told}\n"
-            f"  tr S = {self.trace:.4g} ± {self.trace_error:.2g}, |G|^2 = "
-            f"{self.gradient_sq_norm:.4g} ± {self.gradient_sq_norm_error:.2g} "
+            f"GradientNoise: critical batch size {critical}\n"
+            f"  tr S = {Estimate(self.trace, self.trace_std)}, "
+            f"|G|^2 = {Estimate(self.gradient_sq_norm, self.gradient_sq_norm_std)} "
             f"(N = {self.n_train:,}, {self.n_params:,} parameters)"
             + ("" if self.spectrum is None else f"\n{self.spectrum}")
         )
 
 
+def noise_of(problem: Problem, *, n_eigenvalues: int = 0, curvature: str = "ggn") -> GradientNoise:
+    """The gradient noise of a problem of any framework; see :func:`gradient_noise`."""
+    check_whole("n_eigenvalues", n_eigenvalues, at_least=0)
+    N = problem.n_train
+    if N < 3:
+        raise InputError(f"a covariance needs at least 3 examples, got {N}.")
+    moments = problem.gradient_moments()
+    mean = moments.total / N
+    along = problem.slopes(mean)  # g_i . mean
+    if not all(np.isfinite(part).all() for part in (moments.sq_norms, moments.squares, along)):
+        raise InputError("the gradients of some examples are not finite at these params.")
+    # The sample variance of each entry; rounding must not make it negative.
+    variance = np.maximum(moments.squares / N - mean**2, 0) * N / (N - 1)
+    noise = summarise(
+        moments.sq_norms,
+        along,
+        float(mean @ mean),
+        len(mean),
+        problem.structured(mean),
+        problem.structured(variance),
+    )
+    if n_eigenvalues == 0:
+        return noise
+    spectrum = noise_spectrum(problem, mean, n_eigenvalues=n_eigenvalues, curvature=curvature)
+    return replace(noise, spectrum=spectrum)
+
+
 @forgets_constants
 def gradient_noise(
-    apply_fn: ApplyFn,
+    apply_fn: "ApplyFn",
     params: Any,
     data: tuple[ArrayLike, ArrayLike],
     *,
-    likelihood: str = "categorical",
+    likelihood: "LikelihoodLike" = "categorical",
     n_eigenvalues: int = 0,
     curvature: str = "ggn",
 ) -> GradientNoise:
     """Measure the noise of per-example gradients of the negative log-likelihood.
 
     Args:
-        apply_fn: any JAX function ``(params, x) -> logits``.
+        apply_fn: any JAX function ``(params, x) -> outputs``.
         params: where to measure.
         data: ``(x, y)``; memory does not grow with its length.
-        likelihood: ``"categorical"`` or ``"bernoulli"``.
+        likelihood: as in :func:`noisescale.log_evidence`.
         n_eigenvalues: how many leading eigenvalues of S to find, and of the curvature beside it.
         curvature: which to compare with, ``"ggn"`` or ``"hessian"``.
 
@@ -148,44 +175,10 @@ def gradient_noise(
     >>> round(noise.trace, 3)
     1.042
     """
-    nll = LIKELIHOODS[check_choice("likelihood", likelihood, LIKELIHOODS)]
-    check_whole("n_eigenvalues", n_eigenvalues, at_least=0)
-    n_train = count_examples(data, "data")
-    if n_train < 3:
-        raise InputError(f"a covariance needs at least 3 examples, got {n_train}.")
-    w = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), check_params(params))
-    x, y, _ = check_data(apply_fn, w, data, nll, "data")
-    parts = list(blocks(apply_fn, w, n_train, int(np.prod(x.shape[1:]))))
+    from noisescale.evidence.jax_problem import jax_problem
 
-    sq_norms = np.empty(n_train)
-    gradient = squares = None
-    for rows in parts:
-        block = sums(apply_fn, nll, w, x[rows], y[rows])
-        sq_norms[rows] = block.sq_norms
-        gradient = _add(gradient, block.gradient)
-        squares = _add(squares, block.squares)
-    mean = jax.tree.map(lambda total: total / n_train, gradient)
-    along = np.empty(n_train)  # g_i . mean
-    direction = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), mean)
-    for rows in parts:
-        along[rows] = slopes(apply_fn, nll, w, x[rows], y[rows], direction)
-    if not (np.isfinite(sq_norms).all() and np.isfinite(along).all()):
-        raise InputError("the gradients of some examples are not finite at these params.")
-    # The sample variance of each entry; rounding must not make it negative.
-    variance = jax.tree.map(
-        lambda total, m: np.maximum(total / n_train - m**2, 0) * n_train / (n_train - 1),
-        squares,
-        mean,
-    )
-    n_params = sum(leaf.size for leaf in jax.tree.leaves(w))
-    mean_sq = float(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(mean)))
-    noise = summarise(sq_norms, along, mean_sq, n_params, mean, variance)
-    if n_eigenvalues == 0:
-        return noise
-    model = Model.at(apply_fn, w, x, y, nll)
-    flat = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)])
-    spectrum = noise_spectrum(model, flat, n_eigenvalues=n_eigenvalues, curvature=curvature)
-    return replace(noise, spectrum=spectrum)
+    problem = jax_problem(apply_fn, params, data, likelihood)
+    return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature)
 
 
 def summarise(
@@ -198,25 +191,25 @@ def summarise(
     traces, signals = _trace_and_signal(
         n - 1, sq_norms.sum() - sq_norms, n**2 * mean_sq - 2 * n * along + sq_norms
     )
-    trace_error, signal_error = (_jackknife_error(v) for v in (traces, signals))
-    lower_bound = float(trace / (max(signal, 0) + _Z * signal_error)) if signal_error else 0.0
+    trace_std, signal_std = (_jackknife_std(v) for v in (traces, signals))
+    lower_bound = float(trace / (max(signal, 0) + _Z * signal_std)) if signal_std else 0.0
     common: dict[str, Any] = {
         "n_train": n,
         "n_params": n_params,
         "trace": float(trace),
-        "trace_error": trace_error,
+        "trace_std": trace_std,
         "gradient_sq_norm": float(signal),
-        "gradient_sq_norm_error": signal_error,
+        "gradient_sq_norm_std": signal_std,
         "mean": mean,
         "variance": variance,
     }
-    if not signal > 2 * signal_error or (signals <= 0).any() or trace <= 0:
+    if not signal > 2 * signal_std or (signals <= 0).any() or trace <= 0:
         reason = "|G|^2 is not two standard errors above zero" if trace > 0 else "there is no noise"
         return GradientNoise(
             critical_batch_size=None, low=lower_bound, high=math.inf, undetermined=reason, **common
         )
     ratio = float(trace / signal)
-    spread = math.exp(_Z * _jackknife_error(np.log(traces / signals)))
+    spread = math.exp(_Z * _jackknife_std(np.log(traces / signals)))
     return GradientNoise(
         critical_batch_size=ratio,
         low=ratio / spread,
@@ -232,12 +225,6 @@ def _trace_and_signal(n: int, total_sq: Any, sq_total: Any) -> tuple[Any, Any]:
     return trace, (sq_total - total_sq) / (n * (n - 1))
 
 
-def _jackknife_error(left_out: Array) -> float:
+def _jackknife_std(left_out: Array) -> float:
     n = len(left_out)
     return math.sqrt((n - 1) * float(np.var(left_out)))
-
-
-def _add(total: Any, block: Any) -> Any:
-    """Sums of blocks in float64."""
-    block = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), block)
-    return block if total is None else jax.tree.map(np.add, total, block)

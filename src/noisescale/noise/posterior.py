@@ -30,7 +30,7 @@ from noisescale.errors import InputError
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.langevin import check_step, corrected_sgld, run_chains
-from noisescale.noise.per_example import ApplyFn, sums
+from noisescale.training.per_example import ApplyFn, sums
 
 _SAFE = 0.1  # of the unstable step size, halved: the stiffest variance is 5 % too large
 

@@ -1,23 +1,18 @@
 """Where gradient noise points: leading eigenvalues of S, and their alignment with the curvature."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import LinearOperator
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.model import Architecture, Model
-from noisescale.evidence.curvature.products import curvature_operator, streamed
+from noisescale.evidence.curvature.spectrum import leading
+from noisescale.evidence.problem import Problem
 
 Array = NDArray[np.float64]
-
-_TOLERANCE = 1e-5  # of an eigenvalue; products in float32 are good to about 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,28 +51,28 @@ class NoiseSpectrum:
         }
 
     def __repr__(self) -> str:
-        def told(values: Array) -> str:
+        def shown(values: Array) -> str:
             more = ", ..." if len(values) > 5 else ""
             return ", ".join(f"{value:.3g}" for value in values[:5]) + more
 
         return (
-            f"NoiseSpectrum: leading eigenvalues of S {told(self.eigenvalues)}; of the "
-            f"{self.curvature} {told(self.curvature_eigenvalues)}\n"
+            f"NoiseSpectrum: leading eigenvalues of S {shown(self.eigenvalues)}; of the "
+            f"{self.curvature} {shown(self.curvature_eigenvalues)}\n"
             f"  overlap of the two subspaces of {len(self.eigenvalues)} directions "
             f"{self.overlap:.2f} (chance {self.chance:.1g})"
         )
 
 
 def noise_spectrum(
-    model: Model, mean: Array, *, n_eigenvalues: int, curvature: str = "ggn"
+    problem: Problem, mean: Array, *, n_eigenvalues: int, curvature: str = "ggn"
 ) -> NoiseSpectrum:
     """The ``n_eigenvalues`` leading directions of S and of the curvature, matrix-free."""
     check_choice("curvature", curvature, ("ggn", "hessian"))
-    k = check_whole("n_eigenvalues", n_eigenvalues, at_least=1)
-    if k >= model.n_params:
-        raise InputError(f"n_eigenvalues must be below {model.n_params}, the parameters, got {k}.")
-    values, U = leading(covariance_operator(model, mean), k)
-    curvatures, V = leading(curvature_operator(model, curvature), k)
+    k, p = check_whole("n_eigenvalues", n_eigenvalues, at_least=1), len(problem.w)
+    if k >= p:
+        raise InputError(f"n_eigenvalues must be below {p}, the parameters, got {k}.")
+    values, U = leading(covariance_operator(problem, mean), k)
+    curvatures, V = leading(problem.operator(curvature, "float32"), k)
     cosines = np.clip(np.linalg.svd(U.T @ V, compute_uv=False), 0, 1)
     return NoiseSpectrum(
         eigenvalues=values,
@@ -85,39 +80,17 @@ def noise_spectrum(
         curvature=curvature,
         cosines=cosines,
         overlap=float(np.mean(cosines**2)),
-        chance=k / model.n_params,
+        chance=k / p,
     )
 
 
-def covariance_operator(model: Model, mean: Array) -> LinearOperator:
+def covariance_operator(problem: Problem, mean: Array) -> LinearOperator:
     """S = sum_i (g_i - mean)(g_i - mean)'/(N - 1), (p, p), with ``mean`` the mean gradient."""
-    N = len(model.x)
-    second_moments = streamed(model, _second_moment_product, "float32")
+    N = problem.n_train
+    second_moments = problem.second_moments()
 
     def matvec(v: Array) -> Array:
         v = np.ravel(v)
         return np.asarray((second_moments @ v - N * mean * (mean @ v)) / (N - 1))
 
     return LinearOperator(second_moments.shape, matvec=matvec, rmatvec=matvec, dtype=np.float64)
-
-
-def leading(operator: LinearOperator, k: int) -> tuple[Array, Array]:
-    """The ``k`` largest eigenvalues, descending, and their vectors (p, k)."""
-    start = np.random.default_rng(0).normal(size=operator.shape[0])
-    values, vectors = eigsh(operator, k, which="LA", v0=start, tol=_TOLERANCE)
-    order = np.argsort(values)[::-1]
-    return values[order], vectors[:, order]
-
-
-@partial(jax.jit, static_argnums=0)
-def _second_moment_product(
-    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
-) -> jax.Array:
-    """sum_i g_i (g_i' v): the slope of every example along v, pulled back."""
-
-    def nll(w: jax.Array) -> jax.Array:
-        return architecture.likelihood.nll(architecture.outputs(w, x), y)
-
-    _, pull_back = jax.vjp(nll, w)
-    along = jax.vmap(lambda v: jax.jvp(nll, (w,), (v,))[1])(V)  # (k, n)
-    return jax.vmap(lambda s: jnp.asarray(pull_back(s)[0]))(along)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import GradientNoise, gradient_noise
-from noisescale.noise.per_example import dense_factors
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN
 from noisescale.paper.claims import conclude
 from noisescale.paper.runs import Array, short
@@ -19,6 +18,7 @@ from noisescale.paper.section import Context, Findings, Measured, Measurement, P
 from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
 from noisescale.seeds import random_stream
 from noisescale.training import SAMPLERS, BatchStream, paper_network, train
+from noisescale.training.dense import gradient_factors
 from noisescale.uncertainty import Estimate, mean_of
 
 _BATCH_SIZES = (1, 3, 10, 30, 100, 300, 700, 900, 999, 1_000)
@@ -192,14 +192,14 @@ def _points(context: Context, seed: int) -> tuple[_Point, _Point]:
 def _point(params: Any, pair: tuple[NDArray[Any], NDArray[Any]]) -> _Point:
     noise, gram = gradient_noise(paper_network(), params, pair), _gram(params, *pair)
     participation = float(np.trace(gram) ** 2 / np.sum(gram**2))
-    return _Point(Noise(noise.trace, noise.trace_error, participation, _critical(noise)), gram)
+    return _Point(Noise(noise.trace, noise.trace_std, participation, _critical(noise)), gram)
 
 
 def _gram(params: Any, x: NDArray[Any], y: NDArray[Any]) -> Array:
     """Products of centred per-example gradients: a layer's are (a a' + 1) times (d d')."""
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
-        factors = dense_factors(LIKELIHOODS["categorical"], wide, jnp.asarray(x), jnp.asarray(y))
+        factors = gradient_factors(LIKELIHOODS["categorical"], wide, jnp.asarray(x), jnp.asarray(y))
         gram = np.array(sum((a @ a.T + 1) * (d @ d.T) for a, d in factors), float)
     gram -= gram.mean(axis=0)
     return np.asarray(gram - gram.mean(axis=1, keepdims=True))

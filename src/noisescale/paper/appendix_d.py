@@ -13,12 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from noisescale.evidence.curvature.model import Model
-from noisescale.evidence.curvature.products import curvature_operator
+from noisescale.evidence.curvature.spectrum import leading
+from noisescale.evidence.jax_problem import jax_problem
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import gradient_noise
 from noisescale.noise.langevin import corrected_sgld, run_chains
-from noisescale.noise.spectrum import covariance_operator, leading
-from noisescale.paper.batches import N_TRAIN
+from noisescale.noise.spectrum import covariance_operator
+from noisescale.paper.batches import N_TRAIN, network_at
 from noisescale.paper.claims import conclude
 from noisescale.paper.matched import (
     COARSE,
@@ -33,7 +34,7 @@ from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.seeds import random_stream
-from noisescale.training import BatchStream, paper_network, train
+from noisescale.training import BatchStream, train
 from noisescale.uncertainty import Estimate, mean_of
 
 _CURVATURE = 1.0  # of the quadratic
@@ -145,7 +146,7 @@ def fluctuations(context: Context, seed: int) -> Fluctuations:
     for setting in _NETWORK[:: _EVERY[context.scale]]:
         context.progress.line(f"appendix D: {setting}, the network, seed {seed}")
         shown[setting] = _network(context, setting, place, seed)
-    return Fluctuations(float(place.curvatures[0]), _stiffening(place), shown)
+    return Fluctuations(float(place.curvatures[0]), _stiffening(context, place), shown)
 
 
 def judge(data: Data) -> Findings:
@@ -257,7 +258,7 @@ def _quadratic(context: Context, setting: Setting) -> Estimate:
 def _place(context: Context, seed: int) -> _Place:
     subset = context.data.subset(n_train=N_TRAIN, seed=seed)
     data = (subset.x_train, subset.y_train)
-    network = paper_network()
+    network = network_at(context.scale)
     params = train(
         network,
         network.init(seed),
@@ -270,18 +271,20 @@ def _place(context: Context, seed: int) -> _Place:
         seed=seed,
         evaluate_at="final",
     ).params
-    model = Model.at(network, params, *data, LIKELIHOODS["categorical"])
-    curvatures, directions = leading(curvature_operator(model, "hessian"), _DIRECTIONS)
+    problem = jax_problem(network, params, data, "categorical")
+    curvatures, directions = leading(problem.operator("hessian", "float32"), _DIRECTIONS)
     mean = gradient_noise(network, params, data).mean
-    S = covariance_operator(model, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)]))
+    S = covariance_operator(
+        problem, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)])
+    )
     noise = np.array([v @ (S @ v) for v in directions.T])
     return _Place(params, data, (curvatures + _PRIOR_PRECISION) / N_TRAIN, directions, noise)
 
 
-def _stiffening(place: _Place) -> float:
+def _stiffening(context: Context, place: _Place) -> float:
     """How far from quadratic the minimum is on the scale of its fluctuations at g."""
     nll = LIKELIHOODS["categorical"]
-    model = Model.at(paper_network(), place.params, *place.data, nll)
+    model = Model.at(network_at(context.scale), place.params, *place.data, nll)
     x, y = model.block(slice(None))
     sizes = np.sqrt(_NETWORK_G * place.noise / (2 * N_TRAIN * place.curvatures))
     ratios = []
@@ -296,7 +299,7 @@ def _stiffening(place: _Place) -> float:
 
 def _network(context: Context, setting: Setting, place: _Place, seed: int) -> Array:
     """The noise scale that the network's fluctuations show, in each of some blocks of time."""
-    network, nll = paper_network(), LIKELIHOODS["categorical"]
+    network, nll = network_at(context.scale), LIKELIHOODS["categorical"]
     x, y = map(jnp.asarray, place.data)
     flat = Model.at(network, place.params, *place.data, nll).architecture
     directions = jnp.asarray(place.directions, jnp.float32)

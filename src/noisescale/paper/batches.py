@@ -9,6 +9,7 @@ from typing import Any
 
 from noisescale.paper.section import Circumstances, Context, ScaleName
 from noisescale.sweep import RunConfig, make_plan
+from noisescale.training import DenseNetwork, paper_network
 
 N_TRAIN = 1_000
 LEARNING_RATE = 1.0  # in the paper's unit: the cost averaged over the classes too
@@ -46,6 +47,11 @@ PENALTIES = {
     "penalty divided too": PRIOR_PRECISION,
     "penalty undivided": N_CLASSES * PRIOR_PRECISION,
 }
+
+
+def network_at(scale: ScaleName) -> DenseNetwork:
+    """The paper's network; at smoke scale a small one, where only the path to it is tried."""
+    return DenseNetwork((784, 20, N_CLASSES)) if scale == "smoke" else paper_network()
 
 
 def size_of(at: Circumstances) -> Size:

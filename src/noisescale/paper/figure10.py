@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from noisescale.evidence.curvature.products import curvature_operator
-from noisescale.evidence.laplace import jax_problem, log_evidence
+from noisescale.evidence.curvature.spectrum import leading
+from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.laplace import log_evidence
 from noisescale.evidence.result import NotAMinimumWarning
-from noisescale.noise.spectrum import leading
 from noisescale.paper.batches import PRIOR_PRECISION
 from noisescale.paper.claims import Judgement, conclude, judge_each
 from noisescale.paper.minima import LABELS, PRIORS, SIZES, Minimum, find_minimum, trained

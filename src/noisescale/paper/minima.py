@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from noisescale.evidence.compute import Accuracy
 from noisescale.evidence.curvature.products import curvature_operator
-from noisescale.evidence.laplace import jax_problem, log_evidence
+from noisescale.evidence.curvature.spectrum import leading
+from noisescale.evidence.jax_problem import JaxProblem, jax_problem
+from noisescale.evidence.laplace import log_evidence
+from noisescale.evidence.occam.kernel import dual_kernel
+from noisescale.evidence.occam.term import Accuracy
 from noisescale.evidence.prior_choice import (
     BOUNDS,
     layer_precisions_of_largest_evidence,
     trace_curve,
 )
-from noisescale.evidence.problem import JaxProblem
 from noisescale.evidence.result import NotAMinimumWarning
-from noisescale.noise.spectrum import leading
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_CLASSES
 from noisescale.paper.section import Context
 from noisescale.seeds import random_stream
@@ -147,9 +148,7 @@ def _evidences(problem: JaxProblem, *, per_layer: bool) -> tuple[dict[str, float
         L = np.empty(len(problem.w))
         for name, index in problem.layers.items():
             L[index] = chosen[name]
-        kernel = problem.kernel(L, np.zeros(len(L)))
-        assert kernel is not None  # a softmax's nll is convex in its logits
-        K = kernel.matrix
+        K = dual_kernel(problem, L, np.zeros(len(L))).matrix
         K[np.diag_indices(len(K))] += 1
         factor = np.linalg.cholesky(K)
         E["per layer"] = (

@@ -14,12 +14,12 @@ from noisescale.evidence.linear.regression import check_pair, linear_problem, ma
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.posterior import PosteriorSamples, langevin
-from noisescale.paper.batches import N_TRAIN
+from noisescale.paper.batches import N_TRAIN, network_at
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.logistic import n_test
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Circumstances, Context, Measurement
-from noisescale.training import logistic_regression, paper_network, train
+from noisescale.training import logistic_regression, train
 from noisescale.training.evaluation import accuracy_and_cross_entropy
 from noisescale.uncertainty import mean_of
 
@@ -118,7 +118,7 @@ def draws_of_network(context: Context, seed: int) -> Draws:
     context.progress.line(f"posterior samples: {MODELS[0]}, seed {seed}")
     n_train = 100 if context.scale == "smoke" else N_TRAIN
     data = context.data.subset(n_train=n_train, seed=seed)
-    network = paper_network()
+    network = network_at(context.scale)
     minimum = train(
         network,
         network.init(seed),

@@ -23,8 +23,8 @@ from noisescale.uncertainty import Estimate, mean_of
 _STEP = 1e-3  # of Langevin; a tenth of one over the largest curvature
 _TEMPERATURES = (0.8, 1.0, 1.5, 2.0, 3.0)
 _LEARNING_RATES = (0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.12)  # of SGD with one reading a batch
-_TIME = {"smoke": 10, "quick": 30, "full": 60}  # several times what the minima take to exchange
-_SGD_TIME = {"smoke": 10, "quick": 30, "full": 100}
+_TIME = {"smoke": 2, "quick": 30, "full": 60}  # several times what the minima take to exchange
+_SGD_TIME = {"smoke": 2, "quick": 30, "full": 100}
 _CHAINS = {"smoke": 30, "quick": 150, "full": 1_500}
 _DRAWS = 20
 _GRID = {"smoke": 101, "quick": 301, "full": 601}  # points a side, for quadrature

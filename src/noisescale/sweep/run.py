@@ -1,17 +1,15 @@
 """Running a plan: what the store lacks of it, and the plan's runs as a frame."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from noisescale.checks import check_whole
 from noisescale.data import load_kept
-from noisescale.jobs.engines import engine_for
-from noisescale.jobs.execution import execute
-from noisescale.jobs.progress import Progress, chosen_progress
+from noisescale.jobs.execution import complete
+from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
 from noisescale.sweep.config import METRICS, RunConfig
 from noisescale.sweep.plan import check_plan
@@ -46,33 +44,22 @@ def run_sweep(
     Every run uses one thread, wherever it runs, so the results do not depend on the workers.
     Interrupt it at any time: finished runs are in the store, and the same call goes on from there.
     """
-    runs = check_plan(plan)
-    retries = check_whole("retries", retries, at_least=0)
-    final = {"done", "diverged"} if retry_failed else {"done", "diverged", "failed"}
-    opened = store if isinstance(store, RunStore) else RunStore(store, write=True)
-    try:
-        stored = opened.statuses(runs)
-        missing = [run for key, run in runs.items() if stored.get(key) not in final]
-        for name in sorted({run.data for run in missing}):
-            load_kept(name)  # what cannot be had is said once, here, not by every run
-        if missing:
-            with (
-                chosen_progress(progress) as shown,
-                engine_for(executor, workers=workers) as engine,
-            ):
-                execute(
-                    missing,
-                    opened,
-                    engine,
-                    (_TRAINING,),
-                    retries=retries,
-                    final=final,
-                    n_stored=len(runs) - len(missing),
-                    progress=shown,
-                )
-        frame = opened.frame(runs)
-        # Also where no run has come to its end.
-        return frame.assign(**{name: math.nan for name in METRICS if name not in frame})
-    finally:
-        if opened is not store:
-            opened.close()
+    frame = complete(
+        check_plan(plan),
+        store,
+        (_TRAINING,),
+        executor,
+        workers=workers,
+        retries=retries,
+        retry_failed=retry_failed,
+        progress=progress,
+        before=_have_data,
+    )
+    # Also where no run has come to its end.
+    return frame.assign(**{name: math.nan for name in METRICS if name not in frame})
+
+
+def _have_data(missing: Sequence[RunConfig]) -> None:
+    """Data that cannot be had are refused once, here, not by every run."""
+    for name in sorted({run.data for run in missing}):
+        load_kept(name)

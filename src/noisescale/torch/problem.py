@@ -1,4 +1,4 @@
-"""A PyTorch module as the evidence sees it: derivatives by ``torch.func``."""
+"""A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -11,57 +11,26 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from torch.func import functional_call, grad, jvp, vjp, vmap
 
-from noisescale.checks import check_choice, check_whole
+from noisescale.arrays import check_labels, check_outputs
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.model import softmax_root, symmetric_root
-from noisescale.evidence.curvature.products import Precision
-from noisescale.evidence.occam.dense import Occam
-from noisescale.evidence.occam.dual import (
-    NEGLIGIBLE,
-    Array,
-    GenericRows,
-    Kernel,
-    Rows,
-    build_kernel,
-    output_rows,
-    stack_roots,
-)
-from noisescale.evidence.occam.kfac import generic_diagonal, occam_of_diagonal
-from noisescale.evidence.preflight import Facts
+from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symmetric_root
+from noisescale.evidence.occam.kernel import output_rows, row_blocks
 from noisescale.evidence.prior import layers_of
+from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
+from noisescale.torch.likelihood import resolve_nll
+from noisescale.torch.tensors import collect, to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
-Nll = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def _categorical(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(outputs, y, reduction="none")
-
-
-def _bernoulli(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.softplus(torch.where(y == 1, -outputs[:, 0], outputs[:, 0]))
-
-
-def _gaussian(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    residuals = outputs - y.reshape(outputs.shape)
-    return 0.5 * (residuals**2 + float(np.log(2 * np.pi))).sum(dim=1)
-
-
-_NLLS: dict[str, Nll] = {
-    "categorical": _categorical,
-    "bernoulli": _bernoulli,
-    "gaussian": _gaussian,
-}
+ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
 
 class TorchProblem:
     """A PyTorch module at its parameters, as the evidence sees it."""
 
-    def __init__(self, module: torch.nn.Module, data: Any, likelihood: str) -> None:
+    def __init__(self, module: torch.nn.Module, data: Any, likelihood: Any) -> None:
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
-        self.nll = _NLLS[check_choice("likelihood", likelihood, _NLLS)]
-        self.likelihood = likelihood
+        self.likelihood, self.nll = resolve_nll(likelihood)
         self._twins = {name: _twin(module, getattr(torch, name)) for name in ("float64", "float32")}
         free = {name: p for name, p in self._twins["float64"].named_parameters() if p.requires_grad}
         if not free:
@@ -71,7 +40,17 @@ class TorchProblem:
         self.x, self.y = collect(data)
         if len(self.x) != len(self.y):
             raise InputError(f"data has {len(self.x)} inputs but {len(self.y)} labels.")
-        self.n_classes = self._check_labels()
+        self.n_classes = self._check_targets()
+
+    @property
+    def n_train(self) -> int:
+        """The number of examples."""
+        return len(self.x)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each free parameter, by name."""
+        return {name: value.shape for name, value in self.params.items()}
 
     @cached_property
     def w(self) -> Array:
@@ -84,13 +63,7 @@ class TorchProblem:
     @cached_property
     def layers(self) -> dict[str, NDArray[np.int64]]:
         """The flat indices of each layer's parameters."""
-        named: dict[str, Any] = {}
-        for name, value in self.params.items():
-            layer, _, own = name.rpartition(".")
-            named.setdefault(layer or name, {})[own] = value
-        by_layer = layers_of(named)
-        # layers_of goes by the tree's order, ours is by parameter name: the same, both sorted.
-        return by_layer
+        return layers_of(self.shapes, ".", ROOT)
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
@@ -102,9 +75,24 @@ class TorchProblem:
             C=C,
             rows=N * (C - 1 if softmax else C),
             pass_flops=2.0 * max(len(self.w), self.activations),
-            pass_numbers=self.activations,
             widths=None,
         )
+
+    def leaves(self, given: Any) -> list[Any]:
+        """Refuses: names of parameters or of layers are all the structure there is."""
+        names = ", ".join(map(str, given)) if isinstance(given, dict) else type(given).__name__
+        raise InputError(
+            "prior_precision must be a number, 'auto', 'per_layer', or a mapping that names every "
+            f"layer ({', '.join(self.layers)}) or every parameter, got {names[:200]}."
+        )
+
+    def structured(self, flat: Array) -> dict[str, Array]:
+        """A flat vector as arrays by parameter name."""
+        parts = np.split(flat, np.cumsum([value.size for value in self.params.values()])[:-1])
+        return {
+            name: part.reshape(shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
 
     def nll_and_gradient(self) -> tuple[float, Array]:
         """The summed nll and its gradient."""
@@ -123,62 +111,41 @@ class TorchProblem:
 
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
         """The curvature as products."""
+        w = self.tensor(self.w, precision)
+
+        def product(rows: slice, v: torch.Tensor) -> torch.Tensor:
+            if curvature == "hessian":
+                function, _ = self._nll_sum(precision, rows)
+                return jvp(grad(function), (w,), (v,))[1]
+            return self._ggn_product(precision, rows, w, v)
+
+        return self._summed(product, precision)
+
+    def _summed(
+        self, product: Callable[[slice, torch.Tensor], torch.Tensor], precision: Precision
+    ) -> LinearOperator:
+        """The (p, p) operator whose products are sums over blocks of examples."""
         p = len(self.w)
 
         def matvec(v: Array) -> Array:
             direction = self.tensor(np.ravel(v), precision)
             total = np.zeros(p)
             for rows in self.blocks(1, precision):
-                function, w = self._nll_sum(precision, rows)
-                if curvature == "hessian":
-                    product = jvp(grad(function), (w,), (direction,))[1]
-                else:
-                    product = self._ggn_product(precision, rows, w, direction)
-                total += to_numpy(product)
+                total += to_numpy(product(rows, direction))
             return total
 
         return LinearOperator((p, p), matvec=matvec, rmatvec=matvec, dtype=np.float64)
 
     def dense(self, curvature: str) -> tuple[Array, bool]:
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
-        if curvature == "ggn":
-            rows = output_rows(self)
-            if rows is not None:
-                H = np.zeros((len(self.w), len(self.w)))
-                for A in GenericRows(self, np.ones(1)).blocks(rows):
-                    H += A.T @ A
-                return H, True
-        H = self.operator(curvature, "float64") @ np.eye(len(self.w))
+        p = len(self.w)
+        if curvature == "ggn":  # the likelihoods here are all convex in the outputs
+            H = np.zeros((p, p))
+            for A in row_blocks(self, output_rows(self)):
+                H += A.T @ A
+            return H, True
+        H = self.operator(curvature, "float64") @ np.eye(p)
         return (H + H.T) / 2, False
-
-    def kernel(self, L: Array, gradient: Array, negligible: float = NEGLIGIBLE) -> Kernel | None:
-        """The dual kernel."""
-        return build_kernel(self, GenericRows(self, L), L, gradient, negligible)
-
-    def kernel_of_rows(self, L: Array, rows: Rows) -> Array:
-        """The dual kernel between these rows."""
-        return GenericRows(self, L).matrix(rows)
-
-    def small_root(self) -> Array | None:
-        """None: the kernel serves small problems too."""
-        return None
-
-    def approximation(self, method: str, L: Array, gradient: Array) -> Occam:
-        """The Occam factor by ``"diagonal"``."""
-        if method == "kfac":
-            raise InputError(
-                "method='kfac' is for noisescale.DenseNetwork alone: use 'dual', 'lanczos' or "
-                "'diagonal'."
-            )
-        rows = output_rows(self)
-        if rows is None:
-            raise InputError("the nll is not convex in the outputs: use 'lanczos' or 'dense'.")
-        return occam_of_diagonal(generic_diagonal(self, rows), L, gradient)
-
-    @property
-    def n_params(self) -> int:
-        """The number of free parameters."""
-        return len(self.w)
 
     @cached_property
     def activations(self) -> int:
@@ -199,7 +166,7 @@ class TorchProblem:
 
     def roots(self) -> Array | None:
         """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
-        found = []
+        parts = []
         for rows in self.blocks(1, "float64"):
             outputs = self._outputs_of("float64", rows)
             if self.likelihood == "categorical":
@@ -209,8 +176,8 @@ class TorchProblem:
                 root = symmetric_root(to_numpy(vmap(one)(outputs, self.targets(rows, "float64"))))
             if root is None:
                 return None
-            found.append(root)
-        return stack_roots(found)
+            parts.append(root)
+        return stack_roots(parts)
 
     def rows(self, rows: Rows) -> Array:
         """The rows c' J themselves: (b, p)."""
@@ -232,36 +199,62 @@ class TorchProblem:
 
         return to_numpy(vmap(one)(self.tensor(directions, "float64")))
 
-    def named(self, flat: Array) -> dict[str, Array]:
-        """A flat vector as arrays by parameter name."""
-        sizes = [value.size for value in self.params.values()]
-        parts = np.split(flat, np.cumsum(sizes)[:-1])
-        return {
-            name: part.reshape(value.shape)
-            for (name, value), part in zip(self.params.items(), parts, strict=True)
-        }
+    def dense_layers(self) -> None:
+        """None: layers are not looked into."""
+        return
 
-    def _check_labels(self) -> int | None:
+    def gradient_moments(self) -> Moments:
+        """Sums over per-example gradients, each in float32, added up in float64."""
+        N, p = len(self.x), len(self.w)
+        w = self.tensor(self.w, "float32")
+
+        def nll(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.nll(self.apply("float32", w, x[None]), y[None])[0]
+
+        each = vmap(grad(nll), in_dims=(None, 0, 0))
+        sq_norms, total, squares = np.empty(N), np.zeros(p), np.zeros(p)
+        size = int(np.clip(BLOCK_BYTES // (4 * p), 1, N))
+        for rows in (slice(start, start + size) for start in range(0, N, size)):
+            g = each(w, self.inputs(rows, "float32"), self.targets(rows, "float32"))  # (n, p)
+            total += to_numpy(g.sum(0))
+            g = g.square_()
+            squares += to_numpy(g.sum(0))
+            sq_norms[rows] = to_numpy(g.sum(1))
+        return Moments(sq_norms, total, squares)
+
+    def slopes(self, direction: Array) -> Array:
+        """Each example's gradient times ``direction``: one forward derivative, in float32."""
+        w, v = self.tensor(self.w, "float32"), self.tensor(direction, "float32")
+        along = np.empty(len(self.x))
+        for rows in self.blocks(1, "float32"):
+            along[rows] = to_numpy(jvp(self._nll_each("float32", rows), (w,), (v,))[1])
+        return along
+
+    def second_moments(self) -> LinearOperator:
+        """sum_i g_i g_i' as products in float32, (p, p)."""
+        w = self.tensor(self.w, "float32")
+
+        def product(rows: slice, v: torch.Tensor) -> torch.Tensor:
+            function = self._nll_each("float32", rows)
+            _, pull_back = vjp(function, w)
+            return pull_back(jvp(function, (w,), (v,))[1])[0]
+
+        return self._summed(product, "float32")
+
+    def _check_targets(self) -> int | None:
         outputs = self._outputs_of("float64", slice(0, 1))
         if self.likelihood == "gaussian":
+            if not torch.isfinite(self.y.double()).all():
+                raise InputError("data y holds NaN or infinite values.")
+            if self.y[:1].numel() != outputs.numel():
+                raise InputError(
+                    f"outputs of shape {tuple(outputs.shape)} do not fit targets of shape "
+                    f"{tuple(self.y[:1].shape)}."
+                )
             return None
-        if self.y.is_floating_point() or self.y.dim() != 1:
-            raise InputError(
-                f"labels must be one whole number an example, got {self.y.dtype} of shape "
-                f"{tuple(self.y.shape)}."
-            )
-        n_classes = 2 if self.likelihood == "bernoulli" else outputs.shape[1]
-        if self.likelihood == "bernoulli" and outputs.shape[1] != 1:
-            raise InputError(
-                f"the bernoulli likelihood needs one logit an example, but the module returns "
-                f"{outputs.shape[1]}: use likelihood='categorical'."
-            )
-        wrong = (self.y < 0) | (self.y >= n_classes)
-        if wrong.any():
-            raise InputError(
-                f"labels must lie in 0..{n_classes - 1} for a model of {n_classes} classes, got "
-                f"{int(self.y[wrong][0])}."
-            )
+        n_classes = check_outputs(self.likelihood, tuple(outputs.shape), 1, "the module")
+        labels = check_labels(self.y.numpy(), self.likelihood, n_classes, "labels")
+        self.y = torch.from_numpy(labels)
         return n_classes
 
     def apply(self, precision: str, w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -273,12 +266,15 @@ class TorchProblem:
         }
         return functional_call(self._twins[precision], leaves, (x,)).reshape(len(x), -1)
 
+    def _nll_each(self, precision: str, rows: slice) -> Callable[[torch.Tensor], torch.Tensor]:
+        x, y = self.inputs(rows, precision), self.targets(rows, precision)
+        return lambda w: self.nll(self.apply(precision, w, x), y)
+
     def _nll_sum(
         self, precision: str, rows: slice
     ) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
-        x, y = self.inputs(rows, precision), self.targets(rows, precision)
-        w = self.tensor(self.w, precision)
-        return lambda w: self.nll(self.apply(precision, w, x), y).sum(), w
+        each = self._nll_each(precision, rows)
+        return lambda w: each(w).sum(), self.tensor(self.w, precision)
 
     def _ggn_product(
         self, precision: str, rows: slice, w: torch.Tensor, v: torch.Tensor
@@ -325,31 +321,3 @@ class TorchProblem:
 def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """A copy in evaluation mode and this precision; the module itself is not touched."""
     return copy.deepcopy(module).to(dtype).eval()
-
-
-def collect(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """All inputs and targets of tensors, a dataset or a loader."""
-    if isinstance(data, (tuple, list)) and len(data) == 2:
-        return torch.as_tensor(np.asarray(data[0])), torch.as_tensor(np.asarray(data[1]))
-    if isinstance(data, torch.utils.data.DataLoader):
-        pairs = [(x, y) for x, y in data]
-        if not pairs:
-            raise InputError("data holds no examples.")
-        return torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
-        check_whole("the number of examples in data", len(data), at_least=1)
-        pairs = [data[i] for i in range(len(data))]
-        return (
-            torch.stack([torch.as_tensor(x) for x, _ in pairs]),
-            torch.stack([torch.as_tensor(y) for _, y in pairs]),
-        )
-    raise InputError(
-        f"data must be a Dataset, a DataLoader or a pair of tensors, got {type(data).__name__}."
-    )
-
-
-def to_numpy(value: Any) -> Array:
-    """A tensor or number as float64 on the host."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
-    return np.asarray(value, np.float64)

@@ -10,7 +10,7 @@ import torch
 
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
-from noisescale.torch.problem import collect, to_numpy
+from noisescale.torch.tensors import collect, to_numpy
 from noisescale.training.sampling import BatchStream
 from noisescale.tune.jax_function import fingerprint
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.training.models import DenseNetwork
+from noisescale.training.dense import as_dense
 from noisescale.training.settings import Rates
 
 # Widths are rounded up to this many features, so that runs on other subsets of the data, with a
@@ -25,12 +25,13 @@ def without_dead_features(
     """Data and params without the features that are always zero, and what puts them back.
 
     ``restore(trained, factor)`` gives full params, the rows that were left out multiplied by
-    ``factor``. Only a :class:`DenseNetwork` is known to multiply its features by a matrix before
+    ``factor``. Only a dense network is known to multiply its features by a matrix before
     anything else; other functions keep all features.
     """
-    if type(apply_fn) is not DenseNetwork or x.ndim != 2:  # a subclass may compute otherwise
+    model = as_dense(apply_fn)
+    if model is None or x.ndim != 2:
         return x, params, lambda trained, factor: trained
-    model, live = apply_fn, live_features(x)
+    live = live_features(x)
     weights = model.input_weights(params)
 
     def restore(trained: Any, factor: np.float32) -> Any:

@@ -7,7 +7,7 @@ and the activations of one block of examples.
 import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.model import Architecture, Model, hessian_products
+from noisescale.evidence.curvature.gauss_newton import ggn_products
+from noisescale.evidence.curvature.hessian import hessian_products
+from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.problem import Precision
 
-Precision = Literal["float32", "float64"]
 # (architecture, w, x, y, V) -> products (k, p) of one block's sum with each row of V (k, p).
 BlockProduct = Callable[[Architecture, Any, Any, Any, Any], jax.Array]
 
@@ -31,7 +33,7 @@ def curvature_operator(
     model: Model, curvature: str = "ggn", *, precision: Precision = "float32"
 ) -> LinearOperator:
     """The Gauss-Newton matrix or the Hessian of the summed nll, (p, p), without the prior."""
-    return streamed(model, _ggn_product if curvature == "ggn" else hessian_products, precision)
+    return streamed(model, ggn_products if curvature == "ggn" else hessian_products, precision)
 
 
 def nll_and_gradient(model: Model) -> tuple[float, NDArray[np.float64]]:
@@ -117,23 +119,3 @@ def _value_and_gradient(
     architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     return jax.value_and_grad(architecture.nll_sum)(w, x, y)
-
-
-@partial(jax.jit, static_argnums=0)
-def _ggn_product(
-    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
-) -> jax.Array:
-    """sum_i J_i' Lambda_i J_i v: forward through the network, the loss's curvature, and back."""
-
-    def outputs(w: jax.Array) -> jax.Array:
-        return architecture.outputs(w, x)
-
-    z, pull_back = jax.vjp(outputs, w)
-    slope = jax.grad(lambda z: jnp.sum(architecture.likelihood.nll(z, y)))
-
-    def one(v: jax.Array) -> jax.Array:
-        Jv = jax.jvp(outputs, (w,), (v,))[1]  # (n, C)
-        (product,) = pull_back(jax.jvp(slope, (z,), (Jv,))[1])
-        return jnp.asarray(product)
-
-    return jax.vmap(one)(V)

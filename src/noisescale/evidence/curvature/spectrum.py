@@ -6,21 +6,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from noisescale.checks import check_whole
+from noisescale.arrays import forgets_constants
+from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.occam.lanczos import Tridiagonal, lanczos, resolution
+from noisescale.evidence.occam.quadrature import lanczos, resolution
 from noisescale.seeds import random_stream
+from noisescale.uncertainty import Estimate, mean_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+    from noisescale.evidence.problem import Problem
 
 Array = NDArray[np.float64]
 
 _GRID = 400  # points of the density
 _TOLERANCE = 1e-6  # of a leading eigenvalue
+_DENSE = 4_000  # parameters up to which a matrix helps out where ARPACK gives up
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,7 +97,7 @@ class Spectrum:
             color="grey",
             alpha=0.15,
             linewidth=0,
-            label="not told from zero",
+            label="not resolved from zero",
         )
         axes.set(
             yscale="log",
@@ -117,49 +123,50 @@ class Spectrum:
         return (
             f"Spectrum of the {_NAMES[self.curvature]}, {self.n_params:,} eigenvalues: largest "
             f"{top}{more}\n"
-            f"  trace {self.trace:.5g} ± {self.trace_std:.2g}, about {self.n_negative:.3g} ± "
-            f"{self.n_negative_std:.2g} below -{self.resolution:.2g}, smallest seen "
-            f"{self.smallest:.3g}"
+            f"  trace {Estimate(self.trace, self.trace_std)}, about "
+            f"{Estimate(self.n_negative, self.n_negative_std)} below -{self.resolution:.2g}, "
+            f"smallest seen {self.smallest:.3g}"
         )
 
 
-_NAMES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian", "operator": "operator"}
+_NAMES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 
 
 def spectrum_of(
-    operator: LinearOperator,
+    problem: "Problem",
     *,
-    curvature: str,
+    curvature: str = "hessian",
     top_k: int = 10,
     n_probes: int = 4,
     n_steps: int = 64,
     seed: int = 0,
 ) -> Spectrum:
-    """The spectrum of a symmetric operator."""
-    p = operator.shape[0]
+    """The spectrum of a problem's curvature; see :func:`spectrum`."""
+    check_choice("curvature", curvature, ("ggn", "hessian"))
+    p = len(problem.w)
     check_whole("top_k", top_k, at_least=1)
     check_whole("n_probes", n_probes, at_least=2)
     check_whole("n_steps", n_steps, at_least=2)
     if top_k >= p:
         raise InputError(f"top_k must be below {p}, the number of parameters, got {top_k}.")
+    problem.nll_and_gradient()  # says so if the point is not finite
+    operator = problem.operator(curvature, "float64")
     rng = random_stream(seed, "spectrum probes")
-    probes = [lanczos(operator, rng.integers(0, 2, p) * 2.0 - 1, n_steps) for _ in range(n_probes)]
-    start = rng.normal(size=p)
-    top = np.sort(
-        eigsh(operator, top_k, which="LA", v0=start, tol=_TOLERANCE, return_eigenvectors=False)
-    )[::-1]
+    signs = (rng.integers(0, 2, p).astype(np.float64) * 2 - 1 for _ in range(n_probes))
+    probes = [lanczos(operator, z, n_steps) for z in signs]
+    top, _ = leading(operator, top_k, tolerance=_TOLERANCE, start=rng.normal(size=p))
     pairs = [probe.quadrature() for probe in probes]
     nodes = np.concatenate([nodes for nodes, _ in pairs])
     near = resolution(nodes, n_steps, p)
-    trace, trace_std = _mean(probes, p, lambda h: h)
-    below, below_std = _mean(probes, p, lambda h: (h < -near).astype(float))
+    trace = mean_of([p * probe.integrate(lambda h: h) for probe in probes])
+    below = mean_of([p * probe.integrate(lambda h: (h < -near).astype(float)) for probe in probes])
     return Spectrum(
         n_params=p,
         top=top,
-        trace=trace,
-        trace_std=trace_std,
-        n_negative=below,
-        n_negative_std=below_std,
+        trace=trace.value,
+        trace_std=trace.std,
+        n_negative=below.value,
+        n_negative_std=below.std,
         resolution=near,
         smallest=float(nodes.min()),
         nodes=nodes,
@@ -170,6 +177,66 @@ def spectrum_of(
     )
 
 
-def _mean(probes: list[Tridiagonal], p: int, f: Any) -> tuple[float, float]:
-    values = p * np.array([probe.integrate(f) for probe in probes])
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+@forgets_constants
+def spectrum(
+    apply_fn: "ApplyFn",
+    params: Any,
+    data: tuple[ArrayLike, ArrayLike],
+    *,
+    likelihood: "LikelihoodLike" = "categorical",
+    curvature: str = "hessian",
+    top_k: int = 10,
+    n_probes: int = 4,
+    n_steps: int = 64,
+    seed: int = 0,
+) -> Spectrum:
+    """The spectrum of the curvature of the summed nll, without the prior, matrix-free.
+
+    Args:
+        apply_fn, params, data, likelihood, curvature: as in :func:`noisescale.log_evidence`.
+        top_k: how many of the largest eigenvalues to find one by one.
+        n_probes, n_steps, seed: of the Lanczos quadrature behind the density.
+    """
+    from noisescale.evidence.jax_problem import jax_problem
+
+    return spectrum_of(
+        jax_problem(apply_fn, params, data, likelihood),
+        curvature=curvature,
+        top_k=top_k,
+        n_probes=n_probes,
+        n_steps=n_steps,
+        seed=seed,
+    )
+
+
+def leading(
+    operator: LinearOperator, k: int, *, tolerance: float = 1e-5, start: Array | None = None
+) -> tuple[Array, Array]:
+    """The ``k`` largest eigenvalues of a symmetric operator, descending, and their vectors (p, k).
+
+    ``tolerance`` is relative; products in float32 are good to about 1e-6.
+    """
+    p = operator.shape[0]
+    if start is None:
+        start = random_stream(0, "leading eigenvectors").normal(size=p)
+    try:
+        values, vectors = eigsh(operator, k, which="LA", v0=start, tol=tolerance)
+    except ArpackError as error:  # a curvature of zero, or one that is hardly resolved
+        values, vectors = _leading_dense(operator, k, error)
+    order = np.argsort(values)[::-1]
+    return values[order], vectors[:, order]
+
+
+def _leading_dense(operator: LinearOperator, k: int, error: ArpackError) -> tuple[Array, Array]:
+    p = operator.shape[0]
+    if p > _DENSE:
+        reason = str(error).strip().rstrip(".")
+        raise InputError(
+            f"the {k} largest eigenvalues of {p:,} were not found ({reason}): ask for fewer, or "
+            "scale the inputs."
+        ) from None
+    H = np.asarray(operator @ np.eye(p))
+    if not np.isfinite(H).all():
+        raise InputError("the curvature is not finite at these parameters: scale the inputs down.")
+    values, vectors = np.linalg.eigh((H + H.T) / 2)
+    return values[-k:], vectors[:, -k:]

@@ -1,4 +1,4 @@
-"""The dual form of the Gauss-Newton matrix: a kernel between rows, n x n with n at most N C.
+"""``dual``: the Gauss-Newton matrix as a kernel between rows, n x n with n at most N C; exact.
 
 With Lambda_i the Hessian of an example's nll in its outputs and Lambda_i = R_i' R_i, the rows
 A = (R_i J_i) give the Gauss-Newton matrix A' A, and for a prior precision L
@@ -6,160 +6,170 @@ A = (R_i J_i) give the Gauss-Newton matrix A' A, and for a prior precision L
     |L + A' A|/|L| = |I + K|,    K = A L^-1 A'.
 
 A softmax leaves one row in C out (its Lambda has rank C - 1), and rows whose diagonal is negligible
-add nothing. K is built block by block, A is never held whole: rows by reverse differentiation, then
-one forward derivative along each through the training set, which yields a row of K.
+add nothing. Where A is small it is held whole, else K is built block by block.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.linalg
 
-Array = NDArray[np.float64]
+from noisescale.evidence.occam.dense import ROUNDING, occam_of_positive, resolved
+from noisescale.evidence.occam.kernel import dual_kernel, kernel_builder, output_rows, row_blocks
+from noisescale.evidence.occam.term import (
+    ONLY_GGN,
+    Accuracy,
+    Array,
+    Curve,
+    Occam,
+    Term,
+    check_curvature,
+    curve_of_eigenvalues,
+    occam_of_eigenvalues,
+)
+from noisescale.evidence.problem import Facts, Problem
 
-BLOCK_BYTES = 1 << 28  # of rows or of their derivatives held at once
-NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of A: the example of each, and what multiplies its outputs' Jacobian."""
-
-    examples: NDArray[np.int64]  # (n,), ascending
-    coefficients: Array  # (n, C)
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, chosen: Any) -> "Rows":
-        return Rows(self.examples[chosen], self.coefficients[chosen])
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """K in units of the prior, its rows, and each row's product with L^-1 gradient."""
-
-    matrix: Array  # (n, n), the lower triangle filled
-    rows: Rows
-    along_gradient: Array  # (n,)
+SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
+_ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
+_LOWEST = 1e-4  # precision of a layer down to which rows matter to it
+_BEYOND = 1e300  # a precision that leaves a layer out
 
 
-class Source(Protocol):
-    """A model's derivatives in float64, by whatever framework."""
-
-    @property
-    def n_params(self) -> int:
-        """The number of parameters p."""
-        ...
-
-    @property
-    def activations(self) -> int:
-        """Numbers that one example adds to a forward pass."""
-        ...
-
-    def roots(self) -> Array | None:
-        """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
-        ...
-
-    def rows(self, rows: Rows) -> Array:
-        """The rows c' J themselves: (b, p)."""
-        ...
-
-    def derivatives(self, examples: slice, directions: Array) -> Array:
-        """Each direction's derivative of these examples' outputs: (b, n, C)."""
-        ...
+def refusal(facts: Facts, curvature: str) -> str | None:
+    """The Hessian has no root."""
+    return None if curvature == "ggn" else ONLY_GGN
 
 
-class Builder(Protocol):
-    """K for one prior, between given rows."""
+def cost(facts: Facts, curvature: str) -> tuple[float, float]:
+    """Two matrices n x n, and what their rows take."""
+    n, N, flops = facts.rows, facts.N, facts.pass_flops
+    memory = 8.0 * (2 * n**2)
+    if facts.widths is None:
+        build = n * (3 * flops + N * flops)  # half of two passes, by symmetry
+    else:
+        build = n**2 * sum(facts.widths[1:]) + N**2 * sum(facts.widths)
+        memory += 8.0 * (N**2 * len(facts.widths) + n * sum(facts.widths))
+    return memory, build + n**3 / 3
 
-    def diagonal(self, rows: Rows) -> Array:
-        """The diagonal of K."""
-        ...
 
-    def matrix(self, rows: Rows) -> Array:
-        """K, its lower triangle."""
-        ...
+def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
+    """From the root where it is small, else from the kernel."""
+    every = output_rows(problem)
+    if 8 * len(every) * len(L) <= SMALL:
+        A = np.concatenate([np.zeros((0, len(L))), *row_blocks(problem, every)])
+        return Term(occam_of_root(check_curvature(A), L, slope))
+    kernel = dual_kernel(problem, L, slope, every=every)
+    occam = occam_of_kernel(kernel.matrix, kernel.along_gradient, float(slope @ (slope / L)))
+    return Term(occam, details={"kernel_rows": len(kernel.rows)})
 
 
-def build_kernel(
-    source: Source, builder: Builder, L: Array, gradient: Array, negligible: float = NEGLIGIBLE
-) -> Kernel | None:
-    """K for this prior; None if the nll is not convex in the outputs.
+def curve(
+    problem: Problem, curvature: str, accuracy: Accuracy, *, smallest: float, n_values: int
+) -> Curve:
+    """Few precisions are factorised one by one, for many the eigenvalues are cheaper."""
+    p = len(problem.w)
+    K = dual_kernel(problem, np.full(p, smallest), np.zeros(p)).matrix
+    # Eigenvalues cost about n/600 factorisations of n x n.
+    if n_values < max(5, len(K) / 600):
+        return lambda precision: _log_occam(K, smallest / precision)
+    h = smallest * scipy.linalg.eigvalsh(K, overwrite_a=True, check_finite=False)
+    return curve_of_eigenvalues(h, np.ones(len(h)), p)
 
-    Rows are left out that together change the log-determinant by less than ``negligible`` nats.
+
+def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float]]:
+    """gamma by layer, the parameters that the data determine, from its precisions.
+
+    gamma = tr (I + K)^-1 K_layer, with a kernel K_layer for each layer.
     """
-    every = output_rows(source)
-    if every is None:
-        return None
-    diagonal = builder.diagonal(every)
-    order = np.argsort(diagonal)
-    # |I + K| exceeds that of a part of it by at most the product of the other 1 + K_rr.
-    kept = np.ones(len(every), bool)
-    kept[order[np.cumsum(diagonal[order]) <= negligible]] = False
-    rows = every[kept]
-    along = row_products(source, (gradient / L)[None], rows)[0]
-    return Kernel(builder.matrix(rows), rows, along)
+    p = len(problem.w)
+    kernels: dict[str, Array] = {}
+    whole = dual_kernel(problem, np.full(p, _LOWEST), np.zeros(p), negligible=_ROUGHLY)
+    for name, index in problem.layers.items():
+        L = np.full(p, _BEYOND)
+        L[index] = 1.0
+        kernels[name] = np.tril(kernel_builder(problem, L).matrix(whole.rows))
+    del whole
+
+    def gammas(precisions: dict[str, float]) -> dict[str, float]:
+        n = len(next(iter(kernels.values())))
+        K = np.eye(n)
+        for name, part in kernels.items():
+            K += part / precisions[name]
+        factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
+        inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=0, overwrite_c=1)
+        # An entry below the diagonal stands for two; above it the parts are 0.
+        return {
+            name: float(2 * np.vdot(inverse.T, part) - np.diag(inverse) @ np.diag(part))
+            / precisions[name]
+            for name, part in kernels.items()
+        }
+
+    return gammas
 
 
-def output_rows(source: Source) -> Rows | None:
-    """All rows that the roots have."""
-    roots = source.roots()
-    if roots is None:
-        return None
-    N, k, C = roots.shape
-    return Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
+def occam_of_root(A: Array, L: Array, gradient: Array) -> Occam:
+    """For H = A' A with A (n, p): Cholesky on the smaller of the two sides."""
+    scaled = check_curvature(A / np.sqrt(L))  # (n, p)
+    n, p = scaled.shape
+    g = gradient / np.sqrt(L)
+    if n == 0:
+        return Occam(0.0, 0.0, 0, 0.0, float(g @ g))
+    if n >= p:
+        return occam_of_positive(A.T @ A, L, gradient)
+    # |I + A A'| = |I + A' A|, and Woodbury for the solve.
+    kernel = scaled @ scaled.T
+    if not resolved(kernel):
+        # The nonzero eigenvalues are the squared singular values, in full relative accuracy.
+        _, s, vt = scipy.linalg.svd(scaled, full_matrices=False)
+        return occam_of_eigenvalues(s**2, vt @ g, float(g @ g))
+    kernel[np.diag_indices(n)] += 1
+    factor = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True)
+    half = scipy.linalg.solve_triangular(factor, scaled @ g, lower=True)
+    log_occam = -float(np.log(np.diag(factor)).sum())
+    return Occam(log_occam, log_occam, 0, 0.0, max(float(g @ g - half @ half), 0.0))
 
 
-class GenericRows:
-    """K by differentiation, for any function."""
+def occam_of_kernel(K: Array, along: Array, length: float) -> Occam:
+    """From the dual kernel K = A L^-1 A' (its lower triangle; overwritten).
 
-    def __init__(self, source: Source, L: Array) -> None:
-        self.source, self.L = source, L
-        self.size = int(np.clip(BLOCK_BYTES // (8 * source.n_params), 1, 512))
-
-    def diagonal(self, rows: Rows) -> Array:
-        """The diagonal of K."""
-        parts = [np.einsum("rp,rp->r", A, A / self.L) for A in self.blocks(rows)]
-        return np.concatenate(parts)
-
-    def matrix(self, rows: Rows) -> Array:
-        """K, its lower triangle."""
-        K = np.empty((len(rows), len(rows)))
-        start = 0
-        for A in self.blocks(rows):
-            stop = start + len(A)
-            # Only examples up to this block's own: the lower triangle is enough.
-            K[start:stop, :stop] = row_products(self.source, A / self.L, rows[:stop])
-            start = stop
-        return K
-
-    def blocks(self, rows: Rows) -> Iterator[Array]:
-        """The rows themselves (b, p), a block at a time."""
-        for start in range(0, len(rows), self.size):
-            yield self.source.rows(rows[start : start + self.size])
+    Args:
+        K: (n, n), in units of the prior.
+        along: A L^-1 gradient.
+        length: gradient' L^-1 gradient.
+    """
+    n = len(K)
+    if n == 0:
+        return Occam(0.0, 0.0, 0, 0.0, length)
+    if not _resolved_kernel(K):
+        mu, vectors = scipy.linalg.eigh(K, overwrite_a=True, check_finite=False)
+        noise = n * np.finfo(float).eps * mu[-1]
+        mu = np.where(mu <= noise, 0.0, mu)
+        # A vector's length in weight space is the root of its mu.
+        known = np.where(mu > 0, (vectors.T @ along) / np.sqrt(np.where(mu > 0, mu, 1)), 0.0)
+        return occam_of_eigenvalues(mu, known, length)
+    K[np.diag_indices(n)] += 1
+    # The lower triangle in C order is the upper one in Fortran's, which LAPACK overwrites in place.
+    factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
+    half = scipy.linalg.solve_triangular(factor, along, trans="T", check_finite=False)
+    log_occam = -float(np.log(np.diag(factor)).sum())
+    return Occam(log_occam, log_occam, 0, 0.0, max(length - float(half @ half), 0.0))
 
 
-def row_products(source: Source, directions: Array, rows: Rows) -> Array:
-    """(b, n): the product of each of the directions (b, p) with each row."""
-    found = np.empty((len(directions), len(rows)))
-    last = int(rows.examples[-1]) + 1 if len(rows) else 0
-    size = max(1, BLOCK_BYTES // (8 * 4 * len(directions) * source.activations))
-    for start in range(0, last, size):
-        chosen = slice(start, min(start + size, last))
-        low, high = np.searchsorted(rows.examples, (chosen.start, chosen.stop))
-        outputs = source.derivatives(chosen, directions)
-        at = rows.examples[low:high] - start
-        found[:, low:high] = np.einsum(
-            "brc,rc->br", outputs[:, at], rows.coefficients[low:high], optimize=True
-        )
-    return found
+def _resolved_kernel(K: Array) -> bool:
+    """Whether rounding in K, eps times its norm on each of n eigenvalues, is negligible."""
+    v = np.ones(len(K)) / np.sqrt(len(K))
+    for _ in range(8):
+        w = scipy.linalg.blas.dsymv(1.0, K.T, v, lower=0)
+        size = float(np.linalg.norm(w))
+        if size == 0:
+            return True
+        v = w / size
+    return bool(len(K) * np.finfo(float).eps * size < ROUNDING)
 
 
-def stack_roots(roots: list[Array]) -> Array:
-    """Blocks of roots as one array; a smaller rank is filled up with zeros."""
-    rank = max(root.shape[1] for root in roots)
-    padded = [np.pad(root, ((0, 0), (rank - root.shape[1], 0), (0, 0))) for root in roots]
-    return np.concatenate(padded)
+def _log_occam(K: Array, scale: float) -> float:
+    """By Cholesky of I + scale K."""
+    M = K * scale
+    M[np.diag_indices(len(M))] += 1
+    factor = scipy.linalg.cholesky(M.T, lower=False, overwrite_a=True, check_finite=False)
+    return -float(np.log(np.diag(factor)).sum())

@@ -1,172 +1,159 @@
-"""Stochastic Lanczos quadrature: tr f(M) of a symmetric operator from products with it.
+"""``lanczos``: an estimate for models of any size, from products with the curvature.
 
-A random sign vector z has E[z' f(M) z] = tr f(M), and m steps of Lanczos from z give a Gauss
-quadrature of z' f(M) z: nodes theta (Ritz values) and weights. Every step is orthogonalised against
-all before it, twice, so that no eigenvalue is counted again.
-
-Two errors, both reported: the spread over probes, and what the last quarter of the steps changed.
+tr ln(I + M) of M = L^-1/2 H L^-1/2 by stochastic Lanczos quadrature
+(:mod:`noisescale.evidence.occam.quadrature`), with its standard error.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
-from numpy.typing import NDArray
-from scipy import stats
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.seeds import random_stream
+from noisescale.evidence.occam.quadrature import (
+    TraceEstimate,
+    lanczos,
+    resolution,
+    trace_of_function,
+)
+from noisescale.evidence.occam.term import (
+    Accuracy,
+    Array,
+    Curve,
+    Occam,
+    Term,
+    curve_of_eigenvalues,
+    restricted_log,
+)
+from noisescale.evidence.problem import Facts, Precision, Problem
 
-Array = NDArray[np.float64]
-Function = Callable[[Array], Array]
-
-FEWEST_PROBES = 8  # a standard error from fewer is not worth much
-_LOOK = 8  # steps between two looks at the quadrature
-_SETTLED = 1e-4  # of its value: far below the spread over probes
-_Z = float(stats.norm.ppf(0.975))
-
-
-@dataclass(frozen=True)
-class Tridiagonal:
-    """What m steps of Lanczos from one probe leave: the diagonal and the off-diagonal."""
-
-    alpha: Array  # (m,)
-    beta: Array  # (m - 1,)
-
-    def quadrature(self, steps: int | None = None) -> tuple[Array, Array]:
-        """Nodes and weights after so many steps (all by default); the weights sum to 1."""
-        m = len(self.alpha) if steps is None else min(steps, len(self.alpha))
-        nodes, vectors = scipy.linalg.eigh_tridiagonal(self.alpha[:m], self.beta[: m - 1])
-        return nodes, vectors[0] ** 2
-
-    def integrate(self, f: Function, steps: int | None = None) -> float:
-        """z' f(M) z/p."""
-        nodes, weights = self.quadrature(steps)
-        return float(weights @ f(nodes))
+PROBES, STEPS = 16, 64  # what a typical estimate takes
+_FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float32 products
 
 
-@dataclass(frozen=True)
-class TraceEstimate:
-    """tr f(M) with its errors.
-
-    Attributes:
-        value: the mean over probes.
-        std: a standard error such that +-1.96 of it cover as Student's t says for so few probes,
-            the quadrature error added in.
-        quadrature_error: what the last quarter of the Lanczos steps changed, on average.
-        n_probes, n_steps: how much work it took; the steps of the longest run.
-        reached: whether the tolerance was.
-        largest, smallest: extreme Ritz values seen.
-        probes: the quadratures themselves.
-    """
-
-    value: float
-    std: float
-    quadrature_error: float
-    n_probes: int
-    n_steps: int
-    reached: bool
-    largest: float
-    smallest: float
-    probes: tuple[Tridiagonal, ...]
+def refusal(facts: Facts, curvature: str) -> str | None:
+    """None: it knows every curvature of every model."""
+    return None
 
 
-def resolution(nodes: Array, n_steps: int, p: int) -> float:
-    """How near zero m steps of Lanczos can tell eigenvalues from it: about the norm over m^2.
-
-    With as many steps as parameters, rounding alone is left.
-    """
-    return float(np.abs(nodes).max(initial=0.0)) * (1e-10 if n_steps >= p else 1 / n_steps**2)
-
-
-def lanczos(
-    operator: LinearOperator, start: Array, max_steps: int, f: Function | None = None
-) -> Tridiagonal:
-    """At most ``max_steps`` of Lanczos from ``start``.
-
-    Fewer if the space is exhausted, or if the last quarter of the steps no longer changes the
-    quadrature of ``f``.
-    """
-    p = operator.shape[0]
-    max_steps = min(max_steps, p)
-    Q = np.empty((max_steps, p), np.float32 if p > 1 << 16 else np.float64)
-    alpha, beta = np.zeros(max_steps), np.zeros(max_steps)
-    q = start / np.linalg.norm(start)
-    for j in range(max_steps):
-        Q[j] = q
-        w = np.asarray(operator @ q, np.float64)
-        alpha[j] = q @ w
-        for _ in range(2):
-            w -= Q[: j + 1].T @ (Q[: j + 1] @ w.astype(Q.dtype))
-        beta[j] = np.linalg.norm(w)
-        scale = max(np.abs(alpha[: j + 1]).max(), beta[: j + 1].max())
-        if beta[j] <= 1e-10 * scale or scale == 0:  # an invariant subspace: the rest is exact
-            return Tridiagonal(alpha[: j + 1], beta[:j])
-        q = w / beta[j]
-        if f is not None and j % _LOOK == _LOOK - 1:
-            so_far = Tridiagonal(alpha[: j + 1], beta[:j])
-            value = so_far.integrate(f)
-            if abs(value - so_far.integrate(f, 3 * (j + 1) // 4)) <= _SETTLED * abs(value):
-                return so_far
-    return Tridiagonal(alpha, beta[:-1])
+def cost(facts: Facts, curvature: str) -> tuple[float, float]:
+    """The Lanczos vectors of one probe; a pass over the data a step."""
+    p = facts.p
+    work = PROBES * STEPS * (6 * facts.N * facts.pass_flops + 4 * STEPS * p)
+    return 4.0 * STEPS * p + 40.0 * p, work
 
 
-def trace_of_function(
-    operator: LinearOperator,
-    f: Function,
+def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
+    """From products with the curvature of the problem."""
+    return operator_term(
+        lambda precision: problem.operator(curvature, precision),
+        L,
+        slope,
+        positive=curvature == "ggn",
+        accuracy=accuracy,
+    )
+
+
+def curve(
+    problem: Problem, curvature: str, accuracy: Accuracy, *, smallest: float, n_values: int
+) -> Curve:
+    """From the quadrature at the smallest precision, whose nodes serve all larger ones."""
+    p = len(problem.w)
+    estimate = _estimate(problem.operator(curvature, "float64"), np.full(p, smallest), accuracy)
+    pairs = [probe.quadrature() for probe in estimate.probes]
+    h = smallest * np.concatenate([nodes for nodes, _ in pairs])
+    weights = np.concatenate([p / len(pairs) * share for _, share in pairs])
+    return curve_of_eigenvalues(h, weights, p)
+
+
+def operator_term(
+    operator: Callable[[Precision], LinearOperator],
+    L: Array,
+    slope: Array,
     *,
-    tolerance: float,
-    relative: float = 0.0,
-    max_probes: int = 64,
-    n_steps: int = 64,
-    seed: int = 0,
-    progress: Callable[[str], None] | None = None,
-) -> TraceEstimate:
-    """tr f(M) until its standard error is below ``tolerance`` or ``relative`` of the value.
-
-    Probes are added in doublings, because a rule that looks after each of them stops when the
-    spread happens to look small.
-    """
-    p = operator.shape[0]
-    rng = random_stream(seed, "lanczos probes")
-    found: list[Tridiagonal] = []
-    look = min(FEWEST_PROBES, max_probes)
-    while True:
-        while len(found) < look:
-            signs = rng.integers(0, 2, p).astype(np.float64) * 2 - 1
-            found.append(lanczos(operator, signs, n_steps, f))
-            if progress is not None:
-                progress(f"probe {len(found)} of at most {max_probes}")
-        estimate = _summary(found, f, p)
-        goal = max(tolerance, relative * abs(estimate.value))
-        if estimate.std <= goal or look >= max_probes:
-            reached = estimate.std <= goal
-            return TraceEstimate(**vars(estimate) | {"reached": reached})
-        look = min(2 * look, max_probes)
+    positive: bool,
+    accuracy: Accuracy,
+) -> Term:
+    """Stochastic Lanczos quadrature; in float64 where float32 products would bias it."""
+    precision: Precision = "float32"
+    # One short run shows the largest curvature, hence what rounding may do.
+    first = lanczos(_in_prior_units(operator(precision), L), slope / np.sqrt(L), 8)
+    bound = 0.5 * len(L) * _FLOAT32_NOISE * max(float(first.quadrature()[0][-1]), 0.0)
+    goal = accuracy.tolerance if accuracy.tolerance is not None else 0.0
+    estimate = None
+    if bound <= max(goal, 1e-3):
+        estimate = _estimate(operator(precision), L, accuracy)
+    if estimate is None or bound > max(estimate.std / 2, 1e-3):
+        precision, bound = "float64", bound * np.finfo(np.float64).eps / _FLOAT32_NOISE
+        estimate = _estimate(operator(precision), L, accuracy)
+    occam = _occam_of_quadrature(estimate, operator(precision), L, slope, positive, accuracy)
+    details = {
+        "n_probes": estimate.n_probes,
+        "n_steps": estimate.n_steps,
+        "quadrature_error": estimate.quadrature_error / 2,
+        "rounding_bound": bound,
+        "products": precision,
+        "tolerance_reached": estimate.reached,
+    }
+    return Term(occam, estimate.std / 2, details)
 
 
-def _summary(found: list[Tridiagonal], f: Function, p: int) -> TraceEstimate:
-    values = p * np.array([t.integrate(f) for t in found])
-    # The quadrature's own error: what the last quarter of the steps still changed.
-    earlier = p * np.array([t.integrate(f, max(1, 3 * len(t.alpha) // 4)) for t in found])
-    exhausted = [len(t.alpha) for t in found]
-    quadrature = abs(float(np.mean(values - earlier)))
-    if min(exhausted) >= p:
-        quadrature = 0.0
-    n = len(values)
-    spread = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-    widened = spread * float(stats.t.ppf(0.975, n - 1)) / _Z if n > 1 else math.inf
-    nodes = np.concatenate([t.quadrature()[0] for t in found])
-    return TraceEstimate(
-        value=float(values.mean()),
-        std=math.hypot(widened, quadrature),
-        quadrature_error=quadrature,
-        n_probes=n,
-        n_steps=max(exhausted),
-        reached=False,
-        largest=float(nodes.max()),
-        smallest=float(nodes.min()),
-        probes=tuple(found),
+def _in_prior_units(operator: LinearOperator, L: Array) -> LinearOperator:
+    """L^-1/2 H L^-1/2."""
+    root = np.sqrt(L)
+
+    def matvec(v: Array) -> Array:
+        return np.asarray(operator @ (np.ravel(v) / root) / root)
+
+    return LinearOperator(operator.shape, matvec=matvec, rmatvec=matvec, dtype=np.float64)
+
+
+def _estimate(operator: LinearOperator, L: Array, accuracy: Accuracy) -> TraceEstimate:
+    # Both tolerances are of the log evidence, which has half the trace.
+    absolute = None if accuracy.tolerance is None else 2 * accuracy.tolerance
+    return trace_of_function(
+        _in_prior_units(operator, L),
+        restricted_log,
+        tolerance=absolute or 1e-6,
+        relative=0.0 if absolute else 0.01,
+        max_probes=accuracy.max_probes,
+        n_steps=accuracy.n_steps,
+        seed=accuracy.seed,
+        progress=accuracy.progress,
+    )
+
+
+def _occam_of_quadrature(
+    estimate: TraceEstimate,
+    operator: LinearOperator,
+    L: Array,
+    slope: Array,
+    positive: bool,
+    accuracy: Accuracy,
+) -> Occam:
+    p = len(L)
+    noise = 1e-6 * max(abs(estimate.largest), abs(estimate.smallest))
+    counts, weights, fulls = [], [], []
+    for probe in estimate.probes:
+        nodes, share = probe.quadrature()
+        counts.append(p * share[nodes < -resolution(nodes, len(nodes), p)].sum())
+        weights.append(-p * (share * nodes)[nodes < -noise].sum())
+        fulls.append(p * float(share @ np.log1p(np.maximum(nodes, noise - 1))))
+    restricted = -0.5 * estimate.value
+    if positive:
+        full: float | None = restricted
+    else:
+        full = -0.5 * float(np.mean(fulls)) if estimate.smallest > -1 else None
+    scaled = slope / np.sqrt(L)
+    length = float(scaled @ scaled)
+    decrement = 0.0
+    if length > 0:
+        nodes, share = lanczos(_in_prior_units(operator, L), scaled, accuracy.n_steps).quadrature()
+        kept = nodes > noise - 1
+        decrement = length * float((share[kept] / (1 + nodes[kept])).sum())
+    return Occam(
+        restricted=restricted,
+        full=full,
+        n_negative=0 if positive else round(float(np.mean(counts))),
+        negative_weight=0.0 if positive else float(np.mean(weights)),
+        newton_decrement=decrement,
     )

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisescale.likelihood import Likelihood
-from noisescale.training.models import DenseNetwork, LayerParams
+from noisescale.training.dense import as_dense, gradient_factors
+from noisescale.training.models import LayerParams
 
 ApplyFn = Callable[[Any, jax.Array], jax.Array]
 
@@ -33,8 +34,8 @@ class Sums(NamedTuple):
 def blocks(apply_fn: ApplyFn, params: Any, n_examples: int, n_features: int) -> Iterator[slice]:
     """Rows that fit into a block of memory together."""
     n_params = sum(leaf.size for leaf in jax.tree.leaves(params))
-    dense = type(apply_fn) is DenseNetwork
-    width = 3 * sum(apply_fn.widths) if dense else n_params + n_features  # type: ignore[attr-defined]
+    network = as_dense(apply_fn)
+    width = n_params + n_features if network is None else 3 * sum(network.widths)
     rows = int(np.clip(_BLOCK_BYTES // (4 * width), 1, n_examples))
     return (slice(start, start + rows) for start in range(0, n_examples, rows))
 
@@ -43,23 +44,9 @@ def sums(
     apply_fn: ApplyFn, likelihood: Likelihood, params: Any, x: NDArray[Any], y: NDArray[Any]
 ) -> Sums:
     """What is summed over the examples of one block."""
-    if type(apply_fn) is DenseNetwork:
-        return Sums(*_dense_sums(likelihood, params, x, y))
-    return Sums(*_general_sums(apply_fn, likelihood, params, x, y))
-
-
-@partial(jax.jit, static_argnames=("apply_fn", "likelihood"))
-def slopes(
-    apply_fn: ApplyFn,
-    likelihood: Likelihood,
-    params: Any,
-    x: jax.Array,
-    y: jax.Array,
-    direction: Any,
-) -> jax.Array:
-    """Each example's gradient times ``direction``: one forward derivative."""
-    along = jax.jvp(lambda w: likelihood.nll(apply_fn(w, x), y), (params,), (direction,))[1]
-    return jnp.asarray(along)
+    if as_dense(apply_fn) is None:
+        return Sums(*_general_sums(apply_fn, likelihood, params, x, y))
+    return Sums(*_dense_sums(likelihood, params, x, y))
 
 
 @partial(jax.jit, static_argnames=("apply_fn", "likelihood"))
@@ -80,27 +67,8 @@ def _general_sums(
 def _dense_sums(likelihood: Likelihood, params: LayerParams, x: jax.Array, y: jax.Array) -> Sums:
     norms = jnp.zeros(len(x))
     gradient, squares = [], []
-    for a, d in dense_factors(likelihood, params, x, y):
+    for a, d in gradient_factors(likelihood, params, x, y):
         norms += (1 + jnp.sum(a**2, axis=1)) * jnp.sum(d**2, axis=1)
         gradient.append({"b": d.sum(axis=0), "w": a.T @ d})
         squares.append({"b": (d**2).sum(axis=0), "w": (a**2).T @ d**2})
     return Sums(norms, tuple(gradient), tuple(squares))
-
-
-def dense_factors(
-    likelihood: Likelihood, params: LayerParams, x: jax.Array, y: jax.Array
-) -> list[tuple[jax.Array, jax.Array]]:
-    """For each layer of a dense network its inputs a and the errors d at its outputs.
-
-    An example's gradient in the layer is the outer product of its rows of a and d.
-    """
-    inputs = [jnp.asarray(x, params[0]["w"].dtype)]
-    for layer in params[:-1]:
-        inputs.append(jax.nn.relu(inputs[-1] @ layer["w"] + layer["b"]))
-    outputs = inputs[-1] @ params[-1]["w"] + params[-1]["b"]
-    d = jax.grad(lambda z: jnp.sum(likelihood.nll(z, y)))(outputs)  # (n, C)
-    errors = [d]
-    for layer, a in zip(params[:0:-1], inputs[:0:-1], strict=True):
-        d = (d @ layer["w"].T) * (a > 0)
-        errors.append(d)
-    return list(zip(inputs, reversed(errors), strict=True))

@@ -150,7 +150,7 @@ def test_the_module_is_left_as_it_is(odd):
 
 def test_gradient_noise_is_that_of_jax(module, params, pair):
     theirs, ours = nst.gradient_noise(module, pair), ns.gradient_noise(NETWORK, params, pair)
-    for field in ("trace", "trace_error", "gradient_sq_norm", "gradient_sq_norm_error"):
+    for field in ("trace", "trace_std", "gradient_sq_norm", "gradient_sq_norm_std"):
         assert getattr(theirs, field) == pytest.approx(getattr(ours, field), rel=1e-5)
     np.testing.assert_allclose(
         theirs.variance["0.weight"].T, ours.variance[0]["w"], rtol=1e-3, atol=1e-8
@@ -179,7 +179,7 @@ def test_bernoulli_and_gaussian():
         ({"prior_precision": None}, "an unpenalised parameter has no evidence"),
         ({"likelihood": "poisson"}, "likelihood must be one of"),
         ({"likelihood": "bernoulli"}, "needs one logit an example"),
-        ({"method": "kfac"}, "method='kfac' is for noisescale.DenseNetwork alone"),
+        ({"method": "kfac"}, "method='kfac' needs a noisescale.DenseNetwork"),
         ({"nan": True}, "the module's outputs are not finite"),
     ],
 )

@@ -225,7 +225,7 @@ def test_covariances_do_not_depend_on_the_block(monkeypatch):
     problem = linear_problem(x, y)
     fit = fit_map(problem, prior_precision=0.5)
     whole = logit_covariance(problem, fit, x)
-    monkeypatch.setattr("noisescale.evidence.linear._BLOCK", 1)
+    monkeypatch.setattr("noisescale.evidence.linear.regression._BLOCK", 1)
     np.testing.assert_allclose(logit_covariance(problem, fit, x), whole, rtol=1e-10, atol=1e-14)
 
 

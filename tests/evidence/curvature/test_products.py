@@ -9,7 +9,9 @@ import pytest
 
 import noisescale as ns
 from noisescale.evidence.curvature import products
-from noisescale.evidence.curvature.model import Model, dense_ggn, dense_hessian
+from noisescale.evidence.curvature.gauss_newton import dense_ggn
+from noisescale.evidence.curvature.hessian import dense_hessian
+from noisescale.evidence.curvature.model import Model
 from noisescale.evidence.curvature.products import activations, curvature_operator
 from noisescale.likelihood import LIKELIHOODS
 

@@ -1,0 +1,366 @@
+"""A JAX function at its params as a :class:`~noisescale.evidence.problem.Problem`."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.linalg import LinearOperator
+
+from noisescale.arrays import (
+    check_inputs,
+    check_labels,
+    check_outputs,
+    check_params,
+    count_examples,
+    output_shape,
+)
+from noisescale.errors import InputError
+from noisescale.evidence.curvature.gauss_newton import (
+    dense_ggn,
+    jacobian_products,
+    jacobian_rows,
+    output_root,
+)
+from noisescale.evidence.curvature.hessian import dense_hessian
+from noisescale.evidence.curvature.layers import DenseLayers
+from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.curvature.products import (
+    activations,
+    curvature_operator,
+    nll_and_gradient,
+    row_blocks,
+    streamed,
+)
+from noisescale.evidence.curvature.roots import stack_roots
+from noisescale.evidence.prior import layers_of
+from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
+from noisescale.likelihood import Likelihood, resolve_likelihood
+from noisescale.training.dense import as_dense, leaf_shapes
+from noisescale.training.per_example import blocks, sums
+
+ApplyFn = Callable[[Any, jax.Array], jax.Array]
+LikelihoodLike = str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def jax_problem(
+    apply_fn: ApplyFn,
+    params: Any,
+    data: tuple[ArrayLike, ArrayLike],
+    likelihood: LikelihoodLike,
+    select: Callable[[str], bool] | None = None,
+) -> "JaxProblem":
+    """The problem of a JAX function with checked data; ``select`` chooses parameters by path."""
+    names = leaf_names(check_params(params))
+    if select is not None:
+        apply_fn, params, names = _selected(apply_fn, params, names, select)
+    chosen = resolve_likelihood(likelihood)
+    count_examples(data, "data")
+    given = np.asarray(data[0])
+    kept = np.float32 if given.dtype == np.float32 else np.float64  # widened block by block
+    x = check_inputs(data[0], "data x", kept)
+    with jax.enable_x64(True):
+        shape = output_shape(apply_fn, params, x)
+    n_classes = None
+    if chosen.correct is None:
+        y = _targets(data[1], chosen, shape)
+    else:
+        n_classes = check_outputs(chosen.name, shape, len(x))
+        y = check_labels(data[1], chosen.name, n_classes, "data labels")
+    model = Model.at(apply_fn, params, x, y, chosen)
+    _check_nll(model)
+    return JaxProblem(model, tuple(names), n_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class JaxProblem:
+    """A JAX function at its params."""
+
+    model: Model
+    names: tuple[str, ...]  # of the params' leaves
+    n_classes: int | None
+
+    @property
+    def w(self) -> Array:
+        """The flat parameters."""
+        return self.model.w
+
+    @property
+    def n_train(self) -> int:
+        """The number of examples."""
+        return len(self.model.x)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each leaf by its path."""
+        return dict(zip(self.names, self.model.architecture.shapes, strict=True))
+
+    @cached_property
+    def layers(self) -> dict[str, NDArray[np.int64]]:
+        """The flat indices of each layer's parameters."""
+        return layers_of(self.shapes)
+
+    @cached_property
+    def activations(self) -> int:
+        """Numbers that one example adds to a forward pass."""
+        return activations(self.model)
+
+    def facts(self) -> Facts:
+        """The sizes that costs depend on."""
+        model = self.model
+        N, C = len(model.x), model.n_outputs
+        softmax = model.architecture.likelihood.name == "categorical"
+        network = self._network
+        return Facts(
+            p=model.n_params,
+            N=N,
+            C=C,
+            rows=N * (C - 1 if softmax else C),
+            pass_flops=_pass_flops(model),
+            widths=None if network is None else network.widths,
+        )
+
+    def leaves(self, given: Any) -> list[Any]:
+        """The leaves of a pytree like the params; None counts as a leaf."""
+        is_leaf = lambda leaf: leaf is None  # noqa: E731
+        tree = jax.tree.structure(given, is_leaf=is_leaf)
+        if str(tree) != str(self.model.architecture.tree):
+            raise InputError(
+                "prior_precision must be a number, 'auto', 'per_layer', or have the structure of "
+                f"params or the names of its layers, got {str(tree)[:80]} for layers "
+                f"{', '.join(self.layers)}."
+            )
+        return jax.tree.leaves(given, is_leaf=is_leaf)
+
+    def structured(self, flat: Array) -> Any:
+        """A flat vector as a pytree like the params."""
+        architecture = self.model.architecture
+        ends = np.cumsum([math.prod(shape) for shape in architecture.shapes])[:-1]
+        parts = zip(np.split(flat, ends), architecture.shapes, strict=True)
+        return jax.tree.unflatten(architecture.tree, [part.reshape(shape) for part, shape in parts])
+
+    def nll_and_gradient(self) -> tuple[float, Array]:
+        """The summed nll and its gradient, in blocks of examples."""
+        return nll_and_gradient(self.model)
+
+    def operator(self, curvature: str, precision: Precision) -> LinearOperator:
+        """The curvature as products."""
+        return curvature_operator(self.model, curvature, precision=precision)
+
+    def dense(self, curvature: str) -> tuple[Array, bool]:
+        """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
+        if curvature == "ggn":
+            return dense_ggn(self.model)
+        return dense_hessian(self.model), False
+
+    def roots(self) -> Array | None:
+        """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
+        model, parts = self.model, []
+        for rows in row_blocks(model, model.n_outputs, "float64"):
+            x, y = model.block(rows)
+            with jax.enable_x64(True):
+                outputs = np.asarray(_outputs(model.architecture, model.w, x))
+            root = output_root(model.architecture, outputs, y)
+            if root is None:
+                return None
+            parts.append(root)
+        return stack_roots(parts)
+
+    def rows(self, rows: Rows) -> Array:
+        """The rows c' J_i themselves: (n, p)."""
+        x, _ = self.model.block(rows.examples)
+        with jax.enable_x64(True):
+            return np.asarray(jacobian_rows(self.model.architecture, self.w, x, rows.coefficients))
+
+    def derivatives(self, examples: slice, directions: Array) -> Array:
+        """The derivative of these examples' outputs along each of the directions: (b, n, C)."""
+        x, _ = self.model.block(examples)
+        with jax.enable_x64(True):
+            return np.asarray(jacobian_products(self.model.architecture, self.w, x, directions))
+
+    def dense_layers(self) -> DenseLayers | None:
+        """The layers of a ``DenseNetwork``, None for any other function."""
+        if self._network is None:
+            return None
+        return DenseLayers.of(self.structured(self.w), self.model.block(slice(None))[0])
+
+    def gradient_moments(self) -> Moments:
+        """Sums over per-example gradients, each in float32, added up in float64."""
+        architecture, model = self.model.architecture, self.model
+        params = self._params32()
+        sq_norms = np.empty(len(model.x))
+        total, squares = np.zeros(model.n_params), np.zeros(model.n_params)
+        n_features = math.prod(model.x.shape[1:])
+        for rows in blocks(architecture.apply_fn, params, len(model.x), n_features):
+            part = sums(
+                architecture.apply_fn,
+                architecture.likelihood,
+                params,
+                *model.block(rows, "float32"),
+            )
+            sq_norms[rows] = part.sq_norms
+            total += _flat(part.gradient)
+            squares += _flat(part.squares)
+        return Moments(sq_norms, total, squares)
+
+    def slopes(self, direction: Array) -> Array:
+        """Each example's gradient times ``direction``: one forward derivative, in float32."""
+        model = self.model
+        w, v = jnp.asarray(model.w, jnp.float32), jnp.asarray(direction, jnp.float32)
+        along = np.empty(len(model.x))
+        for rows in row_blocks(model, 1, "float32"):
+            along[rows] = _slopes(model.architecture, w, *model.block(rows, "float32"), v)
+        return along
+
+    def second_moments(self) -> LinearOperator:
+        """sum_i g_i g_i' as products in float32, (p, p)."""
+        return streamed(self.model, _second_moment_products, "float32")
+
+    @property
+    def _network(self) -> Any:
+        """The dense network behind this problem, if its params are exactly its layers'."""
+        network = as_dense(self.model.architecture.apply_fn)
+        known = network is not None and self.model.architecture.shapes == tuple(
+            leaf_shapes(network)
+        )
+        return network if known else None
+
+    def _params32(self) -> Any:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), self.structured(self.w))
+
+
+def leaf_names(params: Any) -> list[str]:
+    """A path for each leaf, such as ``0/w``, in the order of the flattened ``params``.
+
+    A leaf that is all there is of an object, under its attribute ``value``, has the object's path:
+    flax.nnx keeps every array in such a wrapper.
+    """
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
+    siblings = Counter(path[:-1] for path in paths)
+    wrapped = jax.tree_util.GetAttrKey("value")
+    named = [
+        path[:-1] if path and path[-1] == wrapped and siblings[path[:-1]] == 1 else path
+        for path in paths
+    ]
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path in named]
+    if len(set(names)) == len(names):
+        return names
+    return [jax.tree_util.keystr(path) for path in paths]  # keys with a slash in them
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """A model in which some leaves are parameters and the others stay as they are.
+
+    Hashable by identity, as compiled programs need it.
+    """
+
+    apply_fn: ApplyFn
+    params: Any
+    chosen: tuple[bool, ...]
+
+    def __call__(self, leaves: Any, x: jax.Array) -> jax.Array:
+        """``apply_fn`` with the chosen ``leaves`` in their places."""
+        free, precision = iter(leaves), leaves[0].dtype
+        fixed, tree = jax.tree.flatten(self.params)
+        whole = [
+            next(free) if own else np.array(leaf, precision)  # a copy: JAX remembers constants
+            for own, leaf in zip(self.chosen, fixed, strict=True)
+        ]
+        return self.apply_fn(jax.tree.unflatten(tree, whole), x)
+
+
+def _selected(
+    apply_fn: ApplyFn, params: Any, names: list[str], select: Callable[[str], bool]
+) -> tuple[ApplyFn, list[Any], list[str]]:
+    """The model, params and names restricted to the leaves whose path is selected."""
+    chosen = tuple(bool(select(name)) for name in names)
+    if not any(chosen):
+        raise InputError(f"select chooses none of the parameters: {', '.join(names)}.")
+
+    def kept(values: Iterable[Any]) -> list[Any]:
+        return [value for value, own in zip(values, chosen, strict=True) if own]
+
+    return Selected(apply_fn, params, chosen), kept(jax.tree.leaves(params)), kept(names)
+
+
+def _targets(y: ArrayLike, likelihood: Likelihood, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Targets of a likelihood without classes."""
+    targets = np.asarray(y)
+    if targets.dtype.kind == "f":
+        targets = targets.astype(np.float64)
+        if not np.isfinite(targets).all():
+            raise InputError("data y holds NaN or infinite values.")
+    elif targets.dtype.kind not in "iub":
+        raise InputError(f"data y must be numbers, got dtype {targets.dtype}.")
+    if likelihood.name == "gaussian" and math.prod(shape) != targets.size:
+        raise InputError(f"outputs of shape {shape} do not fit targets of shape {targets.shape}.")
+    return targets
+
+
+def _check_nll(model: Model) -> None:
+    """A user's nll must give one number an example: a broadcast would pass unnoticed."""
+    for n in {1, len(model.y)}:
+        with jax.enable_x64(True):
+            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.x[:n])
+            try:
+                shape = jax.eval_shape(
+                    model.architecture.likelihood.nll, outputs, model.y[:n]
+                ).shape
+            except (TypeError, ValueError, IndexError, AttributeError) as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise InputError(
+                    f"likelihood does not accept outputs of shape {outputs.shape} with y of shape "
+                    f"{model.y[:n].shape}: {reason}"
+                ) from error
+        if shape != (n,):
+            raise InputError(
+                f"likelihood must return one number an example, shape ({n},), but returns shape "
+                f"{shape} for outputs of shape {outputs.shape} and y of shape {model.y[:n].shape}."
+            )
+
+
+def _pass_flops(model: Model) -> float:
+    n = min(8, len(model.x))
+    x = np.zeros((n, *model.x.shape[1:]), model.x.dtype)
+    with jax.enable_x64(True):
+        lowered = jax.jit(model.architecture.outputs).lower(model.w, x)
+    analysis: Any = lowered.cost_analysis() or {}
+    counted = float(analysis.get("flops", 0.0)) / n
+    return counted if math.isfinite(counted) and counted > 0 else 2.0 * model.n_params
+
+
+def _flat(tree: Any) -> Array:
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
+    return architecture.outputs(w, x)
+
+
+@partial(jax.jit, static_argnums=0)
+def _slopes(
+    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, v: jax.Array
+) -> jax.Array:
+    return jnp.asarray(jax.jvp(lambda w: architecture.nll_each(w, x, y), (w,), (v,))[1])
+
+
+@partial(jax.jit, static_argnums=0)
+def _second_moment_products(
+    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
+) -> jax.Array:
+    """sum_i g_i (g_i' v): the slope of every example along v, pulled back."""
+
+    def nll(w: jax.Array) -> jax.Array:
+        return architecture.nll_each(w, x, y)
+
+    _, pull_back = jax.vjp(nll, w)
+    along = jax.vmap(lambda v: jax.jvp(nll, (w,), (v,))[1])(V)  # (k, n)
+    return jax.vmap(lambda s: jnp.asarray(pull_back(s)[0]))(along)

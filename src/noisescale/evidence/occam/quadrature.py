@@ -1,0 +1,178 @@
+"""Stochastic Lanczos quadrature: tr f(M) of a symmetric operator from products with it.
+
+A random sign vector z has E[z' f(M) z] = tr f(M), and m steps of Lanczos from z give a Gauss
+quadrature of z' f(M) z: nodes theta (Ritz values) and weights. Every step is orthogonalised against
+all before it, twice, so that no eigenvalue is counted again.
+
+Two errors, both reported: the spread over probes, and what the last quarter of the steps changed.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.sparse.linalg import LinearOperator
+
+from noisescale.errors import InputError
+from noisescale.seeds import random_stream
+
+Array = NDArray[np.float64]
+Function = Callable[[Array], Array]
+
+FEWEST_PROBES = 8  # a standard error from fewer is not worth much
+_LOOK = 8  # steps between two looks at the quadrature
+_SETTLED = 1e-4  # of its value: far below the spread over probes
+_Z = float(stats.norm.ppf(0.975))
+
+
+@dataclass(frozen=True)
+class Tridiagonal:
+    """What m steps of Lanczos from one probe leave: the diagonal and the off-diagonal."""
+
+    alpha: Array  # (m,)
+    beta: Array  # (m - 1,)
+
+    def quadrature(self, steps: int | None = None) -> tuple[Array, Array]:
+        """Nodes and weights after so many steps (all by default); the weights sum to 1."""
+        m = len(self.alpha) if steps is None else min(steps, len(self.alpha))
+        nodes, vectors = scipy.linalg.eigh_tridiagonal(self.alpha[:m], self.beta[: m - 1])
+        return nodes, vectors[0] ** 2
+
+    def integrate(self, f: Function, steps: int | None = None) -> float:
+        """z' f(M) z/p."""
+        nodes, weights = self.quadrature(steps)
+        return float(weights @ f(nodes))
+
+
+@dataclass(frozen=True)
+class TraceEstimate:
+    """tr f(M) with its errors.
+
+    Attributes:
+        value: the mean over probes.
+        std: a standard error such that +-1.96 of it cover as Student's t says for so few probes,
+            the quadrature error added in.
+        quadrature_error: what the last quarter of the Lanczos steps changed, on average.
+        n_probes, n_steps: how much work it took; the steps of the longest run.
+        reached: whether the tolerance was.
+        largest, smallest: extreme Ritz values seen.
+        probes: the quadratures themselves.
+    """
+
+    value: float
+    std: float
+    quadrature_error: float
+    n_probes: int
+    n_steps: int
+    reached: bool
+    largest: float
+    smallest: float
+    probes: tuple[Tridiagonal, ...]
+
+
+def resolution(nodes: Array, n_steps: int, p: int) -> float:
+    """How near zero m steps of Lanczos can tell eigenvalues from it: about the norm over m^2.
+
+    With as many steps as parameters, rounding alone is left.
+    """
+    return float(np.abs(nodes).max(initial=0.0)) * (1e-10 if n_steps >= p else 1 / n_steps**2)
+
+
+def lanczos(
+    operator: LinearOperator, start: Array, max_steps: int, f: Function | None = None
+) -> Tridiagonal:
+    """At most ``max_steps`` of Lanczos from ``start``.
+
+    Fewer if the space is exhausted, or if the last quarter of the steps no longer changes the
+    quadrature of ``f``.
+    """
+    p = operator.shape[0]
+    max_steps = min(max_steps, p)
+    Q = np.empty((max_steps, p), np.float32 if p > 1 << 16 else np.float64)
+    alpha, beta = np.zeros(max_steps), np.zeros(max_steps)
+    q = start / np.linalg.norm(start)
+    for j in range(max_steps):
+        Q[j] = q
+        w = np.asarray(operator @ q, np.float64)
+        if not np.isfinite(w).all():
+            raise InputError(
+                "products with the curvature are not finite: scale the inputs or the parameters "
+                "down."
+            )
+        alpha[j] = q @ w
+        for _ in range(2):
+            w -= Q[: j + 1].T @ (Q[: j + 1] @ w.astype(Q.dtype))
+        beta[j] = np.linalg.norm(w)
+        scale = max(np.abs(alpha[: j + 1]).max(), beta[: j + 1].max())
+        if beta[j] <= 1e-10 * scale or scale == 0:  # an invariant subspace: the rest is exact
+            return Tridiagonal(alpha[: j + 1], beta[:j])
+        q = w / beta[j]
+        if f is not None and j % _LOOK == _LOOK - 1:
+            so_far = Tridiagonal(alpha[: j + 1], beta[:j])
+            value = so_far.integrate(f)
+            if abs(value - so_far.integrate(f, 3 * (j + 1) // 4)) <= _SETTLED * abs(value):
+                return so_far
+    return Tridiagonal(alpha, beta[:-1])
+
+
+def trace_of_function(
+    operator: LinearOperator,
+    f: Function,
+    *,
+    tolerance: float,
+    relative: float = 0.0,
+    max_probes: int = 64,
+    n_steps: int = 64,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> TraceEstimate:
+    """tr f(M) until its standard error is below ``tolerance`` or ``relative`` of the value.
+
+    Probes are added in doublings, because a rule that looks after each of them stops when the
+    spread happens to look small.
+    """
+    p = operator.shape[0]
+    rng = random_stream(seed, "lanczos probes")
+    probes: list[Tridiagonal] = []
+    look = min(FEWEST_PROBES, max_probes)
+    while True:
+        while len(probes) < look:
+            signs = rng.integers(0, 2, p).astype(np.float64) * 2 - 1
+            probes.append(lanczos(operator, signs, n_steps, f))
+            if progress is not None:
+                progress(f"probe {len(probes)} of at most {max_probes}")
+        estimate = _summary(probes, f, p)
+        goal = max(tolerance, relative * abs(estimate.value))
+        if estimate.std <= goal or look >= max_probes:
+            reached = estimate.std <= goal
+            return TraceEstimate(**vars(estimate) | {"reached": reached})
+        look = min(2 * look, max_probes)
+
+
+def _summary(probes: list[Tridiagonal], f: Function, p: int) -> TraceEstimate:
+    values = p * np.array([t.integrate(f) for t in probes])
+    # The quadrature's own error: what the last quarter of the steps still changed.
+    earlier = p * np.array([t.integrate(f, max(1, 3 * len(t.alpha) // 4)) for t in probes])
+    exhausted = [len(t.alpha) for t in probes]
+    quadrature = abs(float(np.mean(values - earlier)))
+    if min(exhausted) >= p:
+        quadrature = 0.0
+    n = len(values)
+    spread = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    widened = spread * float(stats.t.ppf(0.975, n - 1)) / _Z if n > 1 else math.inf
+    nodes = np.concatenate([t.quadrature()[0] for t in probes])
+    return TraceEstimate(
+        value=float(values.mean()),
+        std=math.hypot(widened, quadrature),
+        quadrature_error=quadrature,
+        n_probes=n,
+        n_steps=max(exhausted),
+        reached=False,
+        largest=float(nodes.max()),
+        smallest=float(nodes.min()),
+        probes=tuple(probes),
+    )

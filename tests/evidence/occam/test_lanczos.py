@@ -1,0 +1,76 @@
+"""Stochastic Lanczos quadrature: its interval, its rounding, what it says."""
+
+import pytest
+
+import noisescale as ns
+from noisescale.evidence.jax_problem import jax_problem
+from oracles.models import CASES, NETWORK, data, params_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+@pytest.mark.parametrize("name", ["dense network", "convolutional"])
+def test_lanczos_covers_the_exact_value(name, curvature):
+    """A 95 % interval must hold it in at least 90 of 100 seeds; the curvature is a network's."""
+    apply_fn, params, pair = CASES[name]
+    problem = jax_problem(apply_fn, params, pair, "categorical")
+    H, _ = problem.dense(curvature)
+    nll, gradient = problem.nll_and_gradient()
+    settings = {
+        "nll": nll,
+        "penalty": 0.15 * problem.w @ problem.w,
+        "prior_precision": 0.3,
+        "n_train": len(pair[1]),
+        "n_classes": 4,
+        "gradient": gradient + 0.3 * problem.w,
+    }
+    exact = ns.log_evidence_from_operator(H, method="dense", **settings)
+    held = 0
+    for seed in range(100):
+        found = ns.log_evidence_from_operator(
+            H, method="lanczos", seed=seed, max_probes=16, tolerance=0.5, **settings
+        )
+        held += abs(found.log_evidence - exact.log_evidence) <= 1.96 * found.log_evidence_std
+    assert held >= 90
+    assert found.newton_decrement == pytest.approx(exact.newton_decrement, rel=0.05)
+    assert abs(found.n_negative - exact.n_negative) <= 15
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_lanczos_on_a_network_is_that_of_its_matrix(curvature):
+    apply_fn, params, pair = CASES["dense network"]
+    settings = {"prior_precision": 0.3, "curvature": curvature}
+    exact = ns.log_evidence(apply_fn, params, pair, method="dense", **settings)
+    found = ns.log_evidence(apply_fn, params, pair, method="lanczos", tolerance=0.5, **settings)
+    assert abs(found.log_evidence - exact.log_evidence) < 3 * found.log_evidence_std
+    if exact.log_evidence_full is None:
+        assert found.log_evidence_full is None
+    else:
+        assert found.log_evidence_full == pytest.approx(exact.log_evidence_full, abs=3)
+
+
+def test_lanczos_says_what_it_did():
+    params, pair = params_of(NETWORK), data()
+    told = []
+    settings = {"prior_precision": 0.3, "method": "lanczos", "progress": told.append}
+    loose = ns.log_evidence(NETWORK, params, pair, tolerance=50.0, **settings)
+    assert loose.details["tolerance_reached"]
+    assert loose.details["n_probes"] == 8
+    assert told[0] == "probe 1 of at most 64"
+    tight = ns.log_evidence(NETWORK, params, pair, tolerance=1e-3, max_probes=8, **settings)
+    assert not tight.details["tolerance_reached"]
+    assert "was not reached with 8 probes" in " ".join(tight.notes)
+    again = ns.log_evidence(NETWORK, params, pair, tolerance=1e-3, max_probes=8, **settings)
+    assert again.log_evidence == tight.log_evidence  # deterministic by seed
+
+
+def test_lanczos_takes_float64_where_rounding_would_show():
+    params, pair = params_of(NETWORK), data()
+    weak = ns.log_evidence(NETWORK, params, pair, prior_precision=1e-6, method="lanczos")
+    strong = ns.log_evidence(
+        NETWORK, params, pair, prior_precision=10.0, method="lanczos", tolerance=0.5
+    )
+    assert weak.details["products"] == "float64"
+    assert strong.details["products"] == "float32"
+    assert weak.details["rounding_bound"] < weak.log_evidence_std

@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+import noisescale as ns
+from oracles.models import affine
+
+
+class TestCompare:
+    def test_probabilities(self):
+        result = ns.compare({"a": -10.0, "b": -10.0 - np.log(3)})
+        np.testing.assert_allclose(result.probabilities, [0.75, 0.25])
+        assert result.best == "a"
+        np.testing.assert_allclose(result.log_odds, [0, -np.log(3)])
+
+    def test_prior_odds(self):
+        result = ns.compare({"a": -10.0, "b": -10.0}, prior_odds={"a": 1, "b": 9})
+        np.testing.assert_allclose(result.probabilities, [0.1, 0.9])
+
+    def test_huge_differences_do_not_overflow(self):
+        assert ns.compare({"a": -1e6, "b": -3e6}).probabilities == (1.0, 0.0)
+
+    def test_takes_evidences_and_shows_a_table(self, fitted):
+        params, data, _ = fitted
+        weak = ns.log_evidence(affine, params, data, prior_precision=0.5)
+        result = ns.compare({"model": weak, "null": weak.log_null})
+        assert result.best == "model"
+        assert "probability" in repr(result)
+
+    @pytest.mark.parametrize(
+        ("arguments", "prior", "message"),
+        [
+            ({}, None, "at least one model"),
+            ({"a": float("nan")}, None, "the log evidence of a must be a finite number, got nan"),
+            ({"a": 0.0}, {"b": 1}, "must name the same models"),
+            ({"a": 0.0}, {"a": -1}, "prior_odds must be a finite number above 0"),
+        ],
+    )
+    def test_bad_input(self, arguments, prior, message):
+        with pytest.raises(ns.InputError, match=message):
+            ns.compare(arguments, prior_odds=prior)
