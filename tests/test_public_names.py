@@ -1,4 +1,46 @@
+import ast
+import dataclasses
+import importlib
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
 import noisescale as ns
+
+API = Path(__file__).parent.parent / "docs" / "api.md"
+# Models, likelihoods and stores are what users hand over; histories have rows.
+GIVEN = {"DenseNetwork", "Likelihood", "RunStore", "NoiseScaleMonitor", "Progress"}
+ROWS = {"Evaluation", "Waypoint"}
+RESULTS = sorted(
+    name
+    for name in ns.__all__
+    if isinstance(getattr(ns, name), type) and name not in GIVEN | ROWS
+    if not issubclass(getattr(ns, name), Exception)
+)
+
+
+def listed():
+    """Each name of the stub, and the module it stands in."""
+    stub = resources.files("noisescale") / "__init__.pyi"
+    lines = ast.parse(stub.read_text(encoding="utf-8")).body
+    return [
+        (alias, line.module)
+        for line in lines
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    ]
+
+
+def torch_names():
+    """The public names of ``noisescale.torch``, read without PyTorch."""
+    file = resources.files("noisescale") / "torch" / "__init__.py"
+    for line in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(line, ast.Assign) and line.targets[0].id == "__all__":
+            return ast.literal_eval(line.value)
 
 
 def test_every_public_name_resolves():
@@ -6,15 +48,85 @@ def test_every_public_name_resolves():
     assert set(ns.__all__) <= set(dir(ns))
 
 
-def test_no_function_shares_its_name_with_a_subpackage():
-    from importlib import resources
+def test_the_stub_is_the_list():
+    names = [alias.name for alias, _ in listed()]
+    assert len(set(names)) == len(names)
+    assert all(alias.asname == alias.name for alias, _ in listed())  # or it exports nothing
+    assert sorted(names) == dir(ns)
 
+
+def test_no_function_shares_its_name_with_a_subpackage():
     folders = {path.name for path in resources.files("noisescale").iterdir() if path.is_dir()}
     assert not folders & set(ns.__all__)
 
 
 def test_unknown_names_say_so():
-    import pytest
-
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         ns.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["sklearn", pytest.param("torch", marks=pytest.mark.frameworks)])
+def test_ecosystems_are_attributes(name):
+    pytest.importorskip(name, reason="PyTorch is an extra: make torch adds it")
+    code = f"import noisescale as ns; print(ns.{name}.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == f"noisescale.{name}\n", done.stderr
+
+
+def test_without_pytorch_the_error_says_what_to_install():
+    code = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+
+sys.meta_path.insert(0, NoTorch())
+import noisescale as ns
+try:
+    ns.torch
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'noisescale[torch]'" in done.stdout, done.stderr
+
+
+def test_every_public_name_is_documented():
+    documented = set(re.findall(r"^::: (\S+)$", API.read_text(encoding="utf-8"), re.MULTILINE))
+    public = {
+        f"{module}.{alias.name}"
+        for alias, module in listed()
+        if module != "noisescale" and alias.name != "__version__"
+    }
+    assert public - documented == set()
+    assert {f"noisescale.torch.{name}" for name in torch_names()} <= documented
+    for path in documented:
+        module, _, name = path.rpartition(".")
+        if not module.startswith("noisescale.torch"):
+            assert hasattr(importlib.import_module(module), name), path
+
+
+def test_what_public_functions_return_is_public():
+    for name in ns.__all__:
+        function = getattr(ns, name)
+        if isinstance(function, type) or not callable(function):
+            continue
+        returned = function.__annotations__["return"]
+        if getattr(returned, "__module__", "").startswith("noisescale"):
+            assert returned.__name__ in ns.__all__, name
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_frozen_print_readably_and_have_to_dict(name):
+    result = getattr(ns, name)
+    assert dataclasses.is_dataclass(result)
+    assert result.__dataclass_params__.frozen
+    assert "__repr__" in vars(result)
+    assert callable(result.to_dict)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_rows_are_named_tuples(name):
+    assert issubclass(getattr(ns, name), tuple)

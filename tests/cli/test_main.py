@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_help_reads_well(command):
     assert "<bool>" not in words  # flags take no value
     if command:
         assert {"--json", "--quiet", "--debug"} <= words
+
+
+def test_the_pages_and_the_help_agree_on_how_long_a_scale_takes(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    root = Path(__file__).parent.parent.parent
+    assert "smoke: two minutes, quick: ten, full: hours" in run("paper", "--help").out
+    page = " ".join((root / "docs" / "paper.md").read_text("utf-8").split())
+    assert "`--scale smoke` takes two minutes, `quick` about ten" in page
 
 
 def test_cheap_commands_do_not_import_jax():

@@ -68,7 +68,7 @@ def test_listing(folder):
     assert {row["test_cross_entropy"] for row in rows} == accuracies  # to the last digit
 
 
-@pytest.mark.parametrize("condition", ["diverged_at=[1]", "seed=[[1]]", "status=" + "[" * 10_000])
+@pytest.mark.parametrize("condition", ["hidden_widths=[1]", "status=" + "[" * 10_000])
 def test_conditions_that_no_run_meets(folder, condition):
     assert "0 runs" in invoke("runs", folder, "--where", condition).stdout
 
@@ -94,6 +94,8 @@ def test_export(folder, tmp_path):
         (["--where", "batch_size<many"], "batch_size cannot be compared with 'many'"),
         (["--sort", "size"], "a run has no 'size'"),
         (["--where", "batch_size=ten"], "batch_size cannot be compared with 'ten'"),
+        (["--where", "diverged_at=[1]"], "diverged_at cannot be compared with '[1]'"),
+        (["--where", "seed=[[1]]"], "seed cannot be compared with '[[1]]'"),
         (["--limit", "0"], "limit must be at least 1, got 0"),
         (["--curves"], "--curves goes with --export"),
         (["--export", "runs.xls"], "must end in .csv or .parquet, got 'runs.xls'"),

@@ -144,50 +144,6 @@ def test_the_variance_of_minibatches(sampler):
     assert (noise.minibatch_variance(60, sampler) == 0) == (sampler != "with_replacement")
 
 
-def test_the_monitor_agrees_with_the_full_data():
-    params, data = problem(400, seed=3)
-    g = per_example(params, data)
-    noise = ns.gradient_noise(NETWORK, params, data)
-    monitor = ns.NoiseScaleMonitor()
-    stream = BatchStream(
-        "with_replacement", n_train=400, batch_size=80, rng=np.random.default_rng(0)
-    )
-    for batch in stream.take(4000):
-        small, large = g[batch[:10]].mean(axis=0), g[batch].mean(axis=0)
-        monitor.update(small @ small, large @ large, 10, 80)
-    ratio, low, high = monitor.interval()
-    # Drawn from the 400 themselves, so G is their mean, without the correction by tr S/N.
-    truth = noise.trace * 399 / 400 / (noise.gradient_sq_norm + noise.trace / 400)
-    assert low < truth < high
-    assert high / low < 1.3
-    assert monitor.critical_batch_size == ratio
-
-
-def test_the_monitor_goes_on_from_its_state():
-    rng = np.random.default_rng(0)
-    pairs = 1 + rng.random((50, 2))
-    for decay in (0.0, 0.9):
-        one, first, second = (ns.NoiseScaleMonitor(decay=decay) for _ in range(3))
-        for k, (small, large) in enumerate(pairs):
-            one.update(small, large, 8, 64)
-            (first if k < 25 else second).update(small, large, 8, 64)
-            if k == 24:
-                second.load_state_dict(first.state_dict())
-        assert second.state_dict() == one.state_dict()
-    with pytest.raises(InputError, match="the state must have"):
-        one.load_state_dict({"decay": 0.1})
-
-
-def test_a_monitor_that_forgets():
-    monitor = ns.NoiseScaleMonitor(decay=0.9)
-    for k in range(400):
-        level = 1.0 if k < 200 else 3.0
-        monitor.update(level * 2, level, 1, 2)  # |G|^2 = 0, tr S = 2 level
-    assert monitor.noise == pytest.approx(6.0, rel=1e-6)
-    assert monitor.critical_batch_size is None
-    assert ns.NoiseScaleMonitor().interval() == (None, 0.0, math.inf)
-
-
 @given(st.integers(1, 100), st.integers(1, 100))
 def test_predicted_variances_fall_with_the_batch(a, b):
     noise = synthetic(100, 0)
@@ -216,10 +172,6 @@ def test_bad_input_gets_one_sentence():
     noise = ns.gradient_noise(NETWORK, params, (x, y))
     refuse("batch_size must be at most 10", lambda: noise.minibatch_variance(11))
     refuse("sampler must be one of", lambda: noise.minibatch_variance(1, "magic"))
-    monitor = ns.NoiseScaleMonitor()
-    refuse("n_large must be above n_small = 8, got 8", lambda: monitor.update(1, 1, 8, 8))
-    refuse("small_sq_norm must be", lambda: monitor.update(math.nan, 1, 4, 8))
-    refuse(r"decay must be .* in \[0, 1\)", lambda: ns.NoiseScaleMonitor(decay=1))
 
 
 @pytest.mark.parametrize("curvature", ["ggn", "hessian"])

@@ -25,9 +25,9 @@ def quadratic(position):
     return {"w": CURVATURES * (position["w"] - 1.0)}
 
 
-def sampled(kernel, *, n_chains=400, n_samples=400, burn_in=400, thin=5):
+def sampled(dynamics, *, n_chains=400, n_samples=400, burn_in=400, thin=5):
     start = {"w": jnp.ones((n_chains, 3))}
-    made = run_chains(kernel, start, key=KEY, burn_in=burn_in, n_samples=n_samples, thin=thin)
+    made = run_chains(dynamics, start, key=KEY, burn_in=burn_in, n_samples=n_samples, thin=thin)
     return np.asarray(made.draws["w"], float)  # (chains, draws, 3)
 
 
@@ -35,8 +35,8 @@ def sampled(kernel, *, n_chains=400, n_samples=400, burn_in=400, thin=5):
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_a_gaussian_with_its_discretisation_bias(momentum, temperature):
     d = 0.2
-    kernel = momentum_langevin(quadratic, step_size=d, momentum=momentum, temperature=temperature)
-    draws = sampled(kernel)
+    dynamics = momentum_langevin(quadratic, step_size=d, momentum=momentum, temperature=temperature)
+    draws = sampled(dynamics)
     L = np.asarray(CURVATURES, float)
     expected = temperature / (L * (1 - d * L / (2 * (1 + momentum))))
     # Chains are independent: their own variances give the standard error, whatever the mixing.
@@ -51,8 +51,8 @@ def test_a_gaussian_with_its_discretisation_bias(momentum, temperature):
 
 def test_covariances_of_a_rotated_gaussian():
     H = jnp.array([[2.0, 1.2], [1.2, 1.0]])
-    kernel = overdamped(lambda w: H @ w, step_size=0.02)
-    made = run_chains(kernel, jnp.zeros((500, 2)), key=KEY, burn_in=600, n_samples=100, thin=20)
+    dynamics = overdamped(lambda w: H @ w, step_size=0.02)
+    made = run_chains(dynamics, jnp.zeros((500, 2)), key=KEY, burn_in=600, n_samples=100, thin=20)
     draws = np.asarray(made.draws, float)
     products = np.einsum("cni,cnj->cij", draws, draws) / 100
     expected = np.linalg.inv(np.asarray(H) @ (np.eye(2) - 0.01 * np.asarray(H)))
@@ -71,10 +71,10 @@ def test_overdamped_is_the_momentum_form_without_momentum():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_noise_scales_exactly_with_the_root_of_the_temperature(momentum):
     def moved(temperature, d=0.1):
-        kernel = momentum_langevin(
+        dynamics = momentum_langevin(
             lambda w: jnp.zeros(5), step_size=d, momentum=momentum, temperature=temperature
         )
-        return np.asarray(kernel.step(KEY, kernel.init(jnp.zeros(5))).position)
+        return np.asarray(dynamics.step(KEY, dynamics.init(jnp.zeros(5))).position)
 
     np.testing.assert_allclose(moved(4.0), 2 * moved(1.0), rtol=1e-6)
     np.testing.assert_allclose(moved(1.0, d=0.4), 2 * moved(1.0, d=0.1), rtol=1e-6)
@@ -82,11 +82,11 @@ def test_noise_scales_exactly_with_the_root_of_the_temperature(momentum):
 
 
 def test_without_temperature_it_is_gradient_descent_with_momentum():
-    kernel = momentum_langevin(quadratic, step_size=0.1, momentum=0.5, temperature=0.0)
-    state = kernel.init({"w": jnp.array([2.0, 3.0, 0.0])})
+    dynamics = momentum_langevin(quadratic, step_size=0.1, momentum=0.5, temperature=0.0)
+    state = dynamics.init({"w": jnp.array([2.0, 3.0, 0.0])})
     w, A = np.array([2.0, 3.0, 0.0]), np.zeros(3)
     for k in range(20):
-        state = kernel.step(jax.random.key(k), state)
+        state = dynamics.step(jax.random.key(k), state)
         A = 0.5 * A + np.asarray(CURVATURES) * (w - 1)
         w = w - 0.1 * A
     np.testing.assert_allclose(state.position["w"], w, rtol=1e-5)
@@ -101,8 +101,8 @@ def test_the_noise_of_minibatches_is_counted_in(corrected):
         gradient = 1.5 * w + spread * jax.random.normal(key, w.shape)
         return gradient, jnp.full(w.shape, spread**2 if corrected else 0.0)
 
-    kernel = corrected_sgld(noisy, step_size=0.1)
-    made = run_chains(kernel, jnp.zeros((800, 1)), key=KEY, burn_in=200, n_samples=60, thin=10)
+    dynamics = corrected_sgld(noisy, step_size=0.1)
+    made = run_chains(dynamics, jnp.zeros((800, 1)), key=KEY, burn_in=200, n_samples=60, thin=10)
     variances = (np.asarray(made.draws, float)[..., 0] ** 2).mean(axis=1)
     exact = 1 / (1.5 * (1 - 0.1 * 1.5 / 2))
     expected = exact * (1 if corrected else 1 + 0.1 * spread**2 / 2)

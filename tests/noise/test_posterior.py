@@ -1,4 +1,6 @@
+import json
 import math
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -158,6 +160,11 @@ def test_several_classes_and_a_form_that_arviz_reads():
     }
     assert made.predict_proba(data.x_test).shape == (len(data.y_test), 10)
     assert "3 chains of 20 draws" in repr(made)
+    numbers = json.loads(json.dumps(made.to_dict(), allow_nan=False))
+    assert (numbers["n_chains"], numbers["n_samples"], numbers["n_diverged"]) == (3, 20, 0)
+    assert numbers["worst_r_hat"] == made.worst_r_hat
+    unstable = replace(made, discretisation=math.inf)
+    assert unstable.to_dict()["discretisation"] is None
     again = ns.langevin(
         model,
         model.init(0),

@@ -143,7 +143,7 @@ def test_divergence_and_repeats(data):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"sampler": "shuffle"}, "sampler must be one of"),
         ({"substeps": 0}, "substeps must be at least 1"),
@@ -151,6 +151,6 @@ def test_divergence_and_repeats(data):
         ({"learning_rate": -1.0}, "learning_rate must be"),
     ],
 )
-def test_bad_input(data, wrong, told):
-    with pytest.raises(InputError, match=told):
+def test_bad_input(data, wrong, message):
+    with pytest.raises(InputError, match=message):
         ns.simulate_sgd_sde(MODEL, MODEL.init(0), data, steps=1, **SGD | wrong)

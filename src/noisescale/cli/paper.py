@@ -28,9 +28,7 @@ def paper(
     ] = None,
     scale: Annotated[
         ScaleOption,
-        typer.Option(
-            help="smoke: two minutes, quick: minutes a section, full: hours, the paper's sizes."
-        ),
+        typer.Option(help="smoke: two minutes, quick: ten, full: hours, the paper's own sizes."),
     ] = ScaleOption.quick,
     seeds: Annotated[
         int | None, typer.Option(help="Seeds for each experiment. Default: 1, 2 or 5 by scale.")

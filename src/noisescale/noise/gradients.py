@@ -49,6 +49,13 @@ class GradientNoise:
         mean: the mean gradient, in the shape of the params.
         variance: the diagonal of S, in the shape of the params.
         spectrum: the leading eigenvalues of S and how they align with the curvature, if asked for.
+
+    >>> import noisescale as ns
+    >>> x, y = [[-1.0], [-0.5], [0.5], [1.0]], [0, 1, 0, 1]
+    >>> model = ns.softmax_regression(1, 2)
+    >>> noise = ns.gradient_noise(model, model.init(0, "zeros"), (x, y))
+    >>> noise.minibatch_variance(4)
+    0.0
     """
 
     n_train: int
@@ -160,6 +167,13 @@ def gradient_noise(
         curvature: which to compare with, ``"ggn"`` or ``"hessian"``.
 
     A penalty does not change the noise, and is left out of |G|^2 as well.
+
+    >>> import noisescale as ns
+    >>> x, y = [[-1.0], [-0.5], [0.5], [1.0]], [0, 1, 0, 1]
+    >>> model = ns.softmax_regression(1, 2)
+    >>> noise = ns.gradient_noise(model, model.init(0, "zeros"), (x, y))
+    >>> round(noise.trace, 3)
+    1.042
     """
     from noisescale.evidence.jax_problem import jax_problem
 

@@ -1,4 +1,4 @@
-"""Langevin dynamics as pure functions on pytrees: a ``Kernel`` is an ``init`` and a ``step``.
+"""Langevin dynamics as pure functions on pytrees: ``Dynamics`` are an ``init`` and a ``step``.
 
 For a cost C(w) at temperature T both forms sample exp(-C/T) as the step d goes to zero:
 
@@ -29,21 +29,28 @@ class State(NamedTuple):
     accumulator: Any
 
 
-class Kernel(NamedTuple):
-    """``init(position) -> State`` and ``step(key, state) -> State``, both pure."""
+class Dynamics(NamedTuple):
+    """``init(position) -> State`` and ``step(key, state) -> State``, both pure.
+
+    >>> import jax
+    >>> dynamics = overdamped(lambda w: 4 * w, step_size=0.1, temperature=0.0)
+    >>> state = dynamics.init(jax.numpy.array(1.0))
+    >>> round(float(dynamics.step(jax.random.key(0), state).position), 3)
+    0.6
+    """
 
     init: Callable[[Any], State]
     step: Callable[[jax.Array, State], State]
 
 
-def overdamped(gradient: Gradient, *, step_size: float, temperature: float = 1.0) -> Kernel:
+def overdamped(gradient: Gradient, *, step_size: float, temperature: float = 1.0) -> Dynamics:
     """Overdamped Langevin dynamics, which at T = 1 samples the posterior exp(-C)."""
     return momentum_langevin(gradient, step_size=step_size, momentum=0.0, temperature=temperature)
 
 
 def momentum_langevin(
     gradient: Gradient, *, step_size: float, momentum: float, temperature: float = 1.0
-) -> Kernel:
+) -> Dynamics:
     """The momentum form of appendix D; at m = 0 it is the overdamped one."""
 
     def exact(key: jax.Array, position: Any) -> tuple[Any, None]:
@@ -58,7 +65,7 @@ def corrected_sgld(
     step_size: float,
     momentum: float = 0.0,
     temperature: float = 1.0,
-) -> Kernel:
+) -> Dynamics:
     """Langevin dynamics with minibatch gradients whose own noise is counted in.
 
     Args:
@@ -103,7 +110,7 @@ def corrected_sgld(
             ],
         )
 
-    return Kernel(init, step)
+    return Dynamics(init, step)
 
 
 def largest_step(curvature: float, momentum: float = 0.0) -> float:
@@ -131,7 +138,7 @@ class Chains(NamedTuple):
 
 
 def run_chains(
-    kernel: Kernel,
+    dynamics: Dynamics,
     positions: Any,
     *,
     key: jax.Array,
@@ -143,11 +150,11 @@ def run_chains(
     """Chains side by side from stacked ``positions`` (chains, ...), in one compiled program."""
 
     def stretch(state: State, keys: jax.Array) -> State:
-        return jax.lax.scan(lambda s, k: (kernel.step(k, s), None), state, keys)[0]
+        return jax.lax.scan(lambda s, k: (dynamics.step(k, s), None), state, keys)[0]
 
     def one(key: jax.Array, position: Any) -> tuple[Any, State]:
         warm_key, key = jax.random.split(key)
-        state = stretch(kernel.init(position), jax.random.split(warm_key, burn_in))
+        state = stretch(dynamics.init(position), jax.random.split(warm_key, burn_in))
 
         def draw(state: State, key: jax.Array) -> tuple[State, Any]:
             state = stretch(state, jax.random.split(key, thin))

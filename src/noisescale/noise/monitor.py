@@ -1,4 +1,12 @@
-"""The critical batch size while training, from two gradient norms an update, in any framework."""
+"""The critical batch size while training, from two gradient norms an update, in any framework.
+
+By McCandlish et al. (2018), with mean gradients G_s and G_l over B_s and B_l examples,
+
+    |G|^2 = (B_l |G_l|^2 - B_s |G_s|^2)/(B_l - B_s),
+    tr S  = (|G_s|^2 - |G_l|^2)/(1/B_s - 1/B_l),
+
+both unbiased. They are averaged separately before dividing: the mean of ratios is biased.
+"""
 
 import math
 from dataclasses import asdict, dataclass
@@ -6,26 +14,35 @@ from typing import Any
 
 from noisescale.checks import check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.uncertainty import Estimate
+
+_LARGEST = 1e100  # squared norms beyond it would overflow when squared
 
 
-@dataclass
+@dataclass(repr=False)
 class NoiseScaleMonitor:
     """Averages |G|^2 and tr S over updates; their ratio is the critical batch size.
 
     Each update needs the squared norms of two mean gradients, over a small and a large batch (the
-    small one may be one device's share of the large one). By McCandlish et al. (2018)
-
-        |G|^2 = (B_l |G_l|^2 - B_s |G_s|^2)/(B_l - B_s),
-        tr S  = (|G_s|^2 - |G_l|^2)/(1/B_s - 1/B_l),
-
-    both unbiased. They are averaged separately before dividing: the mean of ratios is biased.
+    small one may be one device's share of the large one). A norm that is not finite, as in a step
+    that mixed precision throws away, is left out and counted.
 
     Attributes:
         decay: 0 averages over all updates alike; 0.99 forgets after about a hundred.
+        n_updates: updates taken in.
+        n_skipped: updates left out, because a norm was not finite.
+
+    >>> import noisescale as ns
+    >>> monitor = ns.NoiseScaleMonitor()
+    >>> for small, large in [(4.1, 1.6), (3.9, 1.5), (4.2, 1.7), (float("inf"), 1.6)]:
+    ...     monitor.update(small, large, n_small=32, n_large=256)
+    >>> print(monitor)
+    NoiseScaleMonitor: critical batch size 72.3 [67.9, 77.1] after 3 updates, 1 skipped
     """
 
     decay: float = 0.0
     n_updates: int = 0
+    n_skipped: int = 0
     weight: float = 0.0
     weight_sq: float = 0.0
     signal: float = 0.0  # weighted mean of |G|^2
@@ -41,13 +58,14 @@ class NoiseScaleMonitor:
         self, small_sq_norm: float, large_sq_norm: float, n_small: int, n_large: int
     ) -> None:
         """Take in one update's squared gradient norms over ``n_small`` and ``n_large`` examples."""
-        small, large = (
-            check_number(name, value, "at least 0", lambda v: v >= 0)
-            for name, value in (("small_sq_norm", small_sq_norm), ("large_sq_norm", large_sq_norm))
-        )
         check_whole("n_small", n_small, at_least=1)
         if check_whole("n_large", n_large, at_least=1) <= n_small:
             raise InputError(f"n_large must be above n_small = {n_small}, got {n_large}.")
+        small = _sq_norm("small_sq_norm", small_sq_norm)
+        large = _sq_norm("large_sq_norm", large_sq_norm)
+        if small is None or large is None:
+            self.n_skipped += 1
+            return
         signal = (n_large * large - n_small * small) / (n_large - n_small)
         noise = (small - large) / (1 / n_small - 1 / n_large)
         keep = self.decay or 1.0
@@ -66,31 +84,39 @@ class NoiseScaleMonitor:
     @property
     def critical_batch_size(self) -> float | None:
         """tr S/|G|^2, or None while |G|^2 is not two standard errors above zero."""
-        return self.interval()[0]
+        value = self.estimate.value
+        return None if math.isnan(value) else value
 
-    def interval(self) -> tuple[float | None, float, float]:
-        """The critical batch size with a 95 % interval, taking updates as independent."""
+    @property
+    def estimate(self) -> Estimate:
+        """The critical batch size with a 95 % interval, taking updates as independent.
+
+        While |G|^2 is not resolved its value is NaN, ``low`` a lower bound and ``high`` infinite.
+        """
         if self.n_updates < 2:
-            return None, 0.0, math.inf
+            return Estimate(math.nan, low=0.0, high=math.inf, n=self.n_updates)
         # Variance of a weighted mean: sum of squared weights over the square of their sum.
         scale = self.weight_sq / self.weight**2 / (self.weight - self.weight_sq / self.weight)
         var_signal, var_noise, covariance = (
             scale * value for value in (self.signal_sq, self.noise_sq, self.product)
         )
-        error = math.sqrt(var_signal)
-        if self.signal <= 2 * error or self.noise <= 0:
+        signal_std = math.sqrt(var_signal)
+        if self.signal <= 2 * signal_std or self.noise <= 0:
             low = max(self.noise - 2 * math.sqrt(var_noise), 0) / max(
-                self.signal + 2 * error, 1e-300
+                self.signal + 2 * signal_std, 1e-300
             )
-            return None, low, math.inf
+            return Estimate(math.nan, low=low, high=math.inf, n=self.n_updates)
         ratio = self.noise / self.signal
         relative = (
             var_noise / self.noise**2
             + var_signal / self.signal**2
             - 2 * covariance / (self.noise * self.signal)
         )
-        spread = math.exp(1.96 * math.sqrt(max(relative, 0.0)))
-        return ratio, ratio / spread, ratio * spread
+        relative_std = math.sqrt(max(relative, 0.0))
+        spread = math.exp(1.96 * relative_std)
+        return Estimate(
+            ratio, ratio * relative_std, low=ratio / spread, high=ratio * spread, n=self.n_updates
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain numbers."""
@@ -103,3 +129,24 @@ class NoiseScaleMonitor:
         for name, value in state.items():
             setattr(self, name, value)
         self.__post_init__()
+
+    def __repr__(self) -> str:
+        estimate = self.estimate
+        if math.isnan(estimate.value):
+            shown = f"not resolved yet, at least {estimate.low:.3g},"
+        else:
+            shown = str(estimate)
+        skipped = f", {self.n_skipped} skipped" if self.n_skipped else ""
+        updates = f"{self.n_updates} updates{skipped}"
+        return f"NoiseScaleMonitor: critical batch size {shown} after {updates}"
+
+
+def _sq_norm(name: str, value: Any) -> float | None:
+    """``value`` as a squared norm, or None if it has overflowed."""
+    try:
+        number = float(value) if not isinstance(value, str) else -1.0
+    except (TypeError, ValueError):
+        number = -1.0
+    if number < 0:
+        raise InputError(f"{name} must be a number that is at least 0, got {value!r}.")
+    return number if number <= _LARGEST else None  # NaN is not

@@ -29,7 +29,7 @@ from noisescale.checks import (
 from noisescale.errors import InputError
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
-from noisescale.noise.langevin import Kernel, check_step, corrected_sgld, run_chains
+from noisescale.noise.langevin import check_step, corrected_sgld, run_chains
 from noisescale.training.per_example import ApplyFn, sums
 
 _SAFE = 0.1  # of the unstable step size, halved: the stiffest variance is 5 % too large
@@ -49,6 +49,15 @@ class PosteriorSamples:
             infinite if the step is unstable there.
         n_diverged: chains that did not stay finite; their draws are left out.
         temperature, momentum, batch_size: as given.
+
+    >>> import noisescale as ns
+    >>> model = ns.softmax_regression(1, 2)
+    >>> pair = ([[-1.0], [1.0]], [0, 1])
+    >>> samples = ns.langevin(model, model.init(0), pair, prior_precision=1.0, n_samples=20)
+    >>> samples.samples[0]["w"].shape
+    (4, 20, 1, 2)
+    >>> samples.to_dict()["n_diverged"]
+    0
     """
 
     samples: Any
@@ -102,6 +111,22 @@ class PosteriorSamples:
             }
         }
 
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers by name, without the draws; None for what is not finite."""
+        chains, draws = jax.tree.leaves(self.samples)[0].shape[:2]
+        names = ("step_size", "largest_curvature", "discretisation", "n_diverged", "temperature")
+        values = {name: getattr(self, name) for name in (*names, "momentum", "batch_size")}
+        values |= {
+            "n_chains": chains,
+            "n_samples": draws,
+            "worst_r_hat": self.worst_r_hat,
+            "smallest_ess": self.smallest_ess,
+        }
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+
     def __repr__(self) -> str:
         chains, draws = jax.tree.leaves(self.samples)[0].shape[:2]
         return (
@@ -148,6 +173,13 @@ def langevin(
         n_chains, burn_in, n_samples, thin: chains, updates before the first draw, draws a chain,
             and updates between them.
         seed: decides starts, batches and noise.
+
+    >>> import noisescale as ns
+    >>> x, y = [[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1]
+    >>> model = ns.softmax_regression(1, 2)
+    >>> samples = ns.langevin(model, model.init(0), (x, y), prior_precision=1.0, n_samples=20)
+    >>> samples.predict_proba(x).shape
+    (4, 2)
     """
     nll = LIKELIHOODS[check_choice("likelihood", likelihood, LIKELIHOODS)]
     lam = check_number("prior_precision", prior_precision, "above 0", lambda v: v > 0)
@@ -176,12 +208,12 @@ def langevin(
     check_number("step_size", d, "above 0", lambda v: v > 0)
     check_step(d, curvature, m)
     noisy = _noisy_gradient(apply_fn, nll, lam, jnp.asarray(x), jnp.asarray(y), batch_size)
-    kernel: Kernel = corrected_sgld(noisy, step_size=d, momentum=m, temperature=T)
+    dynamics = corrected_sgld(noisy, step_size=d, momentum=m, temperature=T)
 
     spread_key, run_key = jax.random.split(jax.random.key(seed))
     positions = _spread(spread_key, start, n_chains, math.sqrt(max(T, 1e-12) / curvature))
     chains = run_chains(
-        kernel, positions, key=run_key, burn_in=burn_in, n_samples=n_samples, thin=thin
+        dynamics, positions, key=run_key, burn_in=burn_in, n_samples=n_samples, thin=thin
     )
     finite = np.all(
         [

@@ -63,7 +63,7 @@ class Recipe:
 
     >>> import noisescale as ns
     >>> recipe = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, momentum=0.9)
-    >>> recipe.noise_scale
+    >>> round(recipe.noise_scale, 4)
     194.3125
     >>> recipe.scaled_to(batch_size=1024, via="momentum")
     Recipe(learning_rate=0.1, batch_size=1024, n_train=50000, momentum=0.975)
@@ -130,7 +130,7 @@ class Recipe:
 
         >>> import noisescale as ns
         >>> ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000).scaled_to(batch_size=1024)
-        Recipe(learning_rate=0.4, batch_size=1024, n_train=50000, momentum=0.0)
+        Recipe(learning_rate=0.4, batch_size=1024, n_train=50000, momentum=0)
         """
         asked = {
             "batch_size": batch_size,

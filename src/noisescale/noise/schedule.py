@@ -26,7 +26,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """Stages in order, and what to know about them."""
+    """Stages in order, and what to know about them.
+
+    >>> import noisescale as ns
+    >>> recipe = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000)
+    >>> schedule = recipe.as_batch_schedule([(0, 0.1), (60, 0.02)])
+    >>> [(stage.epoch, stage.batch_size) for stage in schedule.stages]
+    [(0.0, 256), (60.0, 1280)]
+    """
 
     stages: tuple[Stage, ...]
     notes: tuple[str, ...]

@@ -71,6 +71,13 @@ def simulate_sgd_sde(
         substeps: integration steps for each step of SGD.
         seed: decides the noise.
         evaluate_at, n_evaluations, callback: as for :func:`train`.
+
+    >>> import noisescale as ns
+    >>> x, y = [[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1]
+    >>> model = ns.softmax_regression(1, 2)
+    >>> sgd = {"learning_rate": 0.5, "batch_size": 2, "steps": 50}
+    >>> ns.simulate_sgd_sde(model, model.init(0), (x, y), **sgd).final.train_accuracy
+    1.0
     """
     setup = set_up(
         apply_fn,

@@ -27,6 +27,13 @@ class NoiseSpectrum:
             they are the same subspace.
         overlap: the mean squared cosine: 1 for the same subspace, ``chance`` for unrelated ones.
         chance: k/p.
+
+    >>> import noisescale as ns
+    >>> x, y = [[-1.0], [-0.5], [0.5], [1.0]], [0, 1, 0, 1]
+    >>> model = ns.softmax_regression(1, 2)
+    >>> noise = ns.gradient_noise(model, model.init(0, "zeros"), (x, y), n_eigenvalues=1)
+    >>> noise.spectrum.chance
+    0.25
     """
 
     eigenvalues: Array

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from noisescale.noise.langevin import Kernel, State, corrected_sgld, overdamped, run_chains
+from noisescale.noise.langevin import Dynamics, State, corrected_sgld, overdamped, run_chains
 from noisescale.paper import location
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.location import NAMES, Landscape, Minimum, basin_of, gradient
@@ -141,7 +141,7 @@ def _starts(landscape: Landscape, n: int) -> dict[str, jax.Array]:
     return {"fine": start, "coarse": start}
 
 
-def _halved(step_size: float) -> Kernel:
+def _halved(step_size: float) -> Dynamics:
     """Chains of a step and of half that step driven by the same Brownian path, T = 1."""
     half = overdamped(gradient, step_size=step_size / 2)
 
@@ -158,10 +158,10 @@ def _halved(step_size: float) -> Kernel:
         coarse = coarse - step_size * gradient(coarse) + noise
         return State({"fine": fine.position, "coarse": coarse}, ())
 
-    return Kernel(init, step)
+    return Dynamics(init, step)
 
 
-def _run(kernel: Kernel, starts: Any, steps: float, seed: int) -> Any:
+def _run(kernel: Dynamics, starts: Any, steps: float, seed: int) -> Any:
     """Draws (chains, draws, 2), the first third of the time left out."""
     chains = run_chains(
         kernel,

@@ -34,7 +34,7 @@ def make_plan(
     function of a mapping with the other fields' values. ``seeds`` is a number of seeds (from 0) or
     the seeds themselves.
 
-    >>> make_plan({"steps": "10000 / learning_rate"},
+    >>> plan = make_plan({"steps": "10000 / learning_rate"},
     ...           grid={"learning_rate": [0.1, 1.0], "batch_size": [10, 30]}, seeds=3)
     """
     run, grid, zipped = dict(run or {}), dict(grid or {}), dict(zipped or {})

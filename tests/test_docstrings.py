@@ -1,0 +1,37 @@
+"""The examples in docstrings run, and every public name of ``noisescale.noise`` has one."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import noisescale as ns
+
+PACKAGE = Path(ns.__file__).parent
+WITH_EXAMPLES = sorted(
+    ".".join(("noisescale", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
+    for path in PACKAGE.rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+NOISE = [
+    name
+    for name in ns.__all__
+    if getattr(getattr(ns, name), "__module__", "").startswith("noisescale.noise")
+]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_run(name):
+    if name.startswith("noisescale.torch"):
+        pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+    tried = doctest.testmod(importlib.import_module(name))
+    assert tried.attempted > 0
+    assert tried.failed == 0  # what differs is printed
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_public_names_of_noise_have_an_example(name):
+    assert ">>> " in getattr(ns, name).__doc__
