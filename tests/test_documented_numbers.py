@@ -190,11 +190,14 @@ def linear_paths():
 
 
 def figure_10():
-    minima = json.loads((ROOT / "results" / "figure10.json").read_text("utf-8")).values()
-    rows = [row["measured"] for row in minima if row["settings"]["what"] == "minimum"]
-    frame = pd.DataFrame(rows).assign(E=[row["E"]["largest evidence"] for row in rows])
-    plain = frame[frame.l2 == 0].groupby(["labels", "batch_size"]).mean()
-    true, random = plain.loc["true"], plain.loc["random"]
+    kept = json.loads((ROOT / "results" / "sections" / "10.json").read_text("utf-8"))["data"]
+
+    def means(labels):
+        rows = [row for _, seeds in kept[labels] for row in seeds]
+        frame = pd.DataFrame(rows).assign(E=[row["E"]["largest evidence"] for row in rows])
+        return frame.drop(columns="labels").groupby("batch_size").mean()
+
+    true, random = means("true"), means("random")
     yield "| B | " + " | ".join(str(size) for size in true.index) + " |"
     for name, column, form in (
         ("E, prior of largest evidence", "E", "{:.0f}"),
