@@ -18,8 +18,9 @@ help:
 paper: $(VENV)/.ready
 	$(BIN)/noisescale paper --scale $(SCALE) --out $(OUT)
 
-# Every worker begins with its share of the files and takes from another's when it is through.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+# Every worker begins with its share of the files and takes from another's when it is through. One
+# thread of BLAS each: threads of several pools that spin on the same cores wait for one another.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test: $(VENV)/.ready
 	$(PYTEST) -m "not long and not frameworks" $(ARGS)

@@ -9,7 +9,7 @@ import tempfile
 
 from tornado.websocket import websocket_connect
 
-_PATIENCE = 60
+_PATIENCE = 600  # for a browser that hangs, not for one on a busy machine
 
 
 class Browser:
@@ -54,7 +54,8 @@ class Browser:
         self._process.kill()
         self._process.wait()
         self._process.stderr.close()
-        self._loop.run_until_complete(asyncio.sleep(0.1))
+        while self._wait(self._socket.read_message) is not None:
+            pass  # until the connection is closed at this end too
         self._loop.close()
         shutil.rmtree(self._profile, ignore_errors=True)
 
@@ -63,7 +64,7 @@ class Browser:
         self._send("Page.navigate", url=address)
         while not self._loaded:
             self._hear()
-        self.run("new Promise(done => setTimeout(done, 200))")
+        self.run("new Promise(done => setTimeout(done))")  # what the page itself put off
 
     def resize(self, width):
         self._send(

@@ -117,6 +117,13 @@ def test_links_between_pages_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / ".ci/run"], ids=_name)
+def test_make_has_every_target(page):
+    targets = re.findall(r"^([\w-]+):", _text(ROOT / "Makefile"), re.MULTILINE)
+    asked = re.findall(r"(?:`|^)make ([a-z][\w-]*)", _text(page), re.MULTILINE)
+    assert set(asked) <= set(targets)
+
+
 @cache
 def _help(command):
     return subprocess.run(

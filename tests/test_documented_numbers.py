@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import noisescale as ns
+from noisescale.noise.recipe import SEEN_POWER
 
 ROOT = Path(__file__).parent.parent
 
@@ -77,16 +78,21 @@ def sweeps():
 def scaling_rules():
     five = runs(5)
     main = five.learning_rate.isin([0.1, 0.3, 1, 1.8, 3, 5.6, 10, 18])
-    rule, text = slope(
-        five[main & (five.n_train == 1000) & (five.momentum == 0.9)], "learning_rate"
-    )
+    main &= (five.n_train == 1000) & (five.momentum == 0.9)
+    rule, text = slope(five[main], "learning_rate")
     assert rule.n_resolved == 6
+    assert 1 in rule.slope
     yield f"the slope of log B_opt is {text} against log ε"
     rule, text = slope(runs(7), "momentum")
     assert rule.n_resolved == 4
+    assert 1 in rule.slope
     yield f"{text} against log 1/(1 - m) (four of seven)"
     whole = runs(6)[runs(6).steps == 10_000]
-    yield f"{slope(whole[whole.n_train >= 20_000], 'n_train')[1]} from N = 20,000 on"
+    rule, text = slope(whole[whole.n_train >= 20_000], "n_train")
+    assert rule.n_resolved == 5
+    for part in ("value", "low", "high"):  # what recipes say of it
+        assert round(getattr(rule.slope, part), 2) == getattr(SEEN_POWER, part)
+    yield f"{text} from N = 20,000 on"
     rule, text = slope(whole, "n_train")
     peaks = ", ".join(f"{point.peak.fitted:.0f}" for point in rule.points)
     yield f"{text} over all N from 1,000 on (B_opt = {peaks})"
@@ -190,11 +196,14 @@ def linear_paths():
 
 
 def figure_10():
-    minima = json.loads((ROOT / "results" / "figure10.json").read_text("utf-8")).values()
-    rows = [row["measured"] for row in minima if row["settings"]["what"] == "minimum"]
-    frame = pd.DataFrame(rows).assign(E=[row["E"]["largest evidence"] for row in rows])
-    plain = frame[frame.l2 == 0].groupby(["labels", "batch_size"]).mean()
-    true, random = plain.loc["true"], plain.loc["random"]
+    kept = json.loads((ROOT / "results" / "sections" / "10.json").read_text("utf-8"))["data"]
+
+    def means(labels):
+        rows = [row for _, seeds in kept[labels] for row in seeds]
+        frame = pd.DataFrame(rows).assign(E=[row["E"]["largest evidence"] for row in rows])
+        return frame.drop(columns="labels").groupby("batch_size").mean()
+
+    true, random = means("true"), means("random")
     yield "| B | " + " | ".join(str(size) for size in true.index) + " |"
     for name, column, form in (
         ("E, prior of largest evidence", "E", "{:.0f}"),

@@ -12,24 +12,28 @@ from noisescale.noise.distribution import (
 from noisescale.noise.gradients import gradient_noise
 from noisescale.paper.appendix_c import _gram
 
-RNG = np.random.default_rng(0)
+
+@pytest.fixture
+def rng():
+    """Random numbers that do not depend on which tests came before."""
+    return np.random.default_rng(0)
 
 
-def test_a_gaussian_sample_looks_gaussian():
-    shape = describe_shape(RNG.normal(3, 2, 20_000))
+def test_a_gaussian_sample_looks_gaussian(rng):
+    shape = describe_shape(rng.normal(3, 2, 20_000))
     assert shape.ks_distance < 0.01
     assert abs(shape.skewness) < 0.06
     assert abs(shape.excess_kurtosis) < 0.12
     assert shape.at_zero == 0
 
 
-def test_noise_in_the_tails_is_no_mode():
-    counts = [count_modes(RNG.normal(size=1000), prominence=0.05) for _ in range(100)]
+def test_noise_in_the_tails_is_no_mode(rng):
+    counts = [count_modes(rng.normal(size=1000), prominence=0.05) for _ in range(100)]
     assert np.mean(np.array(counts) == 1) > 0.9
 
 
-def test_two_peaks_and_an_atom():
-    values = np.concatenate([RNG.normal(-3, 1, 500), RNG.normal(3, 1, 500), np.zeros(1000)])
+def test_two_peaks_and_an_atom(rng):
+    values = np.concatenate([rng.normal(-3, 1, 500), rng.normal(3, 1, 500), np.zeros(1000)])
     shape = describe_shape(values)
     assert count_modes(values[values != 0], prominence=0.05) == 2
     assert shape.n_modes >= 2
@@ -39,17 +43,17 @@ def test_two_peaks_and_an_atom():
 
 
 @pytest.mark.parametrize("index", [1.5, 3.0])
-def test_the_tail_index_of_a_power_law(index):
-    values = RNG.pareto(index, 50_000) + 1
-    assert describe_shape(values * RNG.choice([-1, 1], 50_000)).tail_index == pytest.approx(
+def test_the_tail_index_of_a_power_law(index, rng):
+    values = rng.pareto(index, 50_000) + 1
+    assert describe_shape(values * rng.choice([-1, 1], 50_000)).tail_index == pytest.approx(
         index, rel=0.15
     )
 
 
-def test_entries_are_entries_of_the_gradient():
+def test_entries_are_entries_of_the_gradient(rng):
     network = ns.DenseNetwork((4, 3, 2))
     params = network.init(0)
-    x = RNG.normal(size=(30, 4)).astype(np.float32)
+    x = rng.normal(size=(30, 4)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int32)
     everything = entry_gradients(network, params, (x, y), range(23))
     noise = gradient_noise(network, params, (x, y))
@@ -61,8 +65,8 @@ def test_entries_are_entries_of_the_gradient():
     np.testing.assert_allclose(_gram(params, x, y), centred @ centred.T, rtol=1e-3, atol=1e-5)
 
 
-def test_batch_means_come_closer_to_a_gaussian():
-    values = RNG.exponential(size=(1000, 1))
+def test_batch_means_come_closer_to_a_gaussian(rng):
+    values = rng.exponential(size=(1000, 1))
     far, near = (
         describe_shape(batch_means(values, B, n_batches=4000)).ks_distance for B in (2, 50)
     )
