@@ -17,7 +17,8 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.section import Context, Measurement, ScaleName
 from noisescale.sweep import RunConfig, make_plan
-from noisescale.sweep.rules import Interval, ScalingRule
+from noisescale.sweep.rules import ScalingRule
+from noisescale.uncertainty import Estimate
 
 # Every size below 10, then a ratio of about the square root of two.
 LADDER = (
@@ -190,7 +191,7 @@ def _best_rung(runs: Runs, setting: Setting, plan: list[RunConfig]) -> int:
 
 
 def judge_slope(
-    context: Context, claim: str, rule: ScalingRule, slope: Interval | None
+    context: Context, claim: str, rule: ScalingRule, slope: Estimate | None
 ) -> Judgement:
     """Whether the slope's interval contains 1; undecided if it is wider than 0.3 either way."""
     parts: list[bool | None] = [None]
