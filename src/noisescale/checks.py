@@ -40,7 +40,7 @@ def check_number(name: str, value: Any, rule: str, holds: Callable[[float], bool
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """``value`` if it is one of the ``choices``."""
     choices = list(choices)
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
     return value
 

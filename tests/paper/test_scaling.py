@@ -12,7 +12,8 @@ from noisescale.paper.claims import Verdict
 from noisescale.paper.runs import Runs
 from noisescale.paper.scaling import LADDER, judge_slope, run_until_interior, setting
 from noisescale.sweep.peak import find_peak
-from noisescale.sweep.rules import Interval, fit_scaling_rule
+from noisescale.sweep.rules import fit_scaling_rule
+from noisescale.uncertainty import Estimate
 
 R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
 
@@ -86,9 +87,9 @@ def test_rules_that_are_not_true_are_found_out():
 @pytest.mark.parametrize(
     ("slope", "verdict"),
     [
-        (Interval(1.1, 0.9, 1.3), R),
-        (Interval(0.8, 0.7, 0.9), N),
-        (Interval(1.0, 0.6, 1.4), U),
+        (Estimate(1.1, low=0.9, high=1.3), R),
+        (Estimate(0.8, low=0.7, high=0.9), N),
+        (Estimate(1.0, low=0.6, high=1.4), U),
         (None, U),
     ],
 )

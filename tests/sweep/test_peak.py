@@ -86,7 +86,7 @@ def test_one_seed_gives_no_interval():
     peak = find_peak(frame_of(parabola(22.0), n_seeds=1, noise=0))
     assert peak.fitted == pytest.approx(22.0, rel=1e-6)
     assert peak.low is None
-    assert np.isnan(peak.accuracy_error)
+    assert np.isnan(peak.accuracy_std)
 
 
 def test_the_same_frame_gives_the_same_interval():

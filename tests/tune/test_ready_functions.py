@@ -1,5 +1,6 @@
 """The ready training functions against the libraries they wrap, and the examples that use them."""
 
+import functools
 import importlib.util
 import math
 import pickle
@@ -105,6 +106,12 @@ class TestSklearn:
         )
         assert -10 < train(**SETTINGS | {"learning_rate": 0.01}) < 1
 
+    def test_is_named_by_its_content(self, digits):
+        one = sklearn_function(MLPClassifier((8,), solver="sgd"), *digits).identity
+        assert one == sklearn_function(MLPClassifier((8,), solver="sgd"), *digits).identity
+        assert one != sklearn_function(MLPClassifier((9,), solver="sgd"), *digits).identity
+        assert one.unknown is None
+
     def test_divergence_is_nan(self, digits):
         train = sklearn_function(MLPClassifier((8,), solver="sgd"), *digits)
         assert math.isnan(train(**SETTINGS | {"learning_rate": 1e30}))
@@ -148,6 +155,52 @@ class TestTorch:
         accuracy = float((module(xv).argmax(1) == yv).float().mean())
         assert train(**SETTINGS) == pytest.approx(accuracy, abs=1e-9)
         assert math.isnan(train(**SETTINGS | {"learning_rate": 1e30}))
+
+    def test_is_named_by_its_content(self, digits):
+        torch = pytest.importorskip("torch")
+        from noisescale.torch import train_function as torch_function
+
+        class Net(torch.nn.Module):
+            def __init__(self, bias=True):
+                super().__init__()
+                self.layer = torch.nn.Linear(64, 10, bias=bias)
+
+            def forward(self, x):
+                return self.layer(x)
+
+        class Squashed(Net):
+            def forward(self, x):
+                return torch.tanh(self.layer(x))
+
+        class Smaller(Net):
+            def __init__(self):
+                super().__init__()
+                with torch.no_grad():
+                    self.layer.weight.mul_(0.1)
+
+        for cls in (Squashed, Smaller):
+            cls.__name__, cls.__qualname__ = "Net", Net.__qualname__
+        cross_entropy = torch.nn.functional.cross_entropy
+        smooth = functools.partial(cross_entropy, label_smoothing=0.1)
+        smoother = functools.partial(cross_entropy, label_smoothing=0.2)
+        variants = [
+            (Net, {}),
+            (Squashed, {}),
+            (Smaller, {}),
+            (Net, {"weight_decay": 0.1}),
+            (Net, {"loss": smooth}),
+            (Net, {"loss": smoother}),
+            (Net, {"loss": lambda outputs, y: cross_entropy(outputs, y)}),
+            (Net, {"loss": lambda outputs, y: cross_entropy(2 * outputs, y)}),
+            (Net, {"metric": lambda outputs, y: 0.0}),
+            (Net, {"metric": lambda outputs, y: 1.0}),
+        ]
+        state = torch.random.get_rng_state()
+        made = [torch_function(make, *digits, **options).identity for make, options in variants]
+        assert len({one.name for one in made}) == len(variants)
+        assert all(one.unknown is None for one in made)
+        assert torch_function(Net, *digits).identity == made[0]
+        assert torch.equal(torch.random.get_rng_state(), state)  # the user's own is left alone
 
     def test_a_module_instead_of_a_maker_is_refused(self, digits):
         torch = pytest.importorskip("torch")

@@ -19,7 +19,7 @@ from noisescale.jobs.engines import open_engine
 from noisescale.jobs.store import RunStore
 from noisescale.tune import TuneWarning
 from noisescale.tune.decide import compare, usual_spread
-from noisescale.tune.function import ARGUMENTS, check_function, identity
+from noisescale.tune.function import ARGUMENTS, check_function
 from tune_functions import N_TRAIN
 
 TESTS = str(Path(functions.__file__).parent)
@@ -302,17 +302,27 @@ def test_closures_travel(tune):
     assert 50 <= found.recipe.batch_size <= 200
 
 
-def test_identity_changes_with_the_code():
-    def one(*, batch_size, learning_rate, momentum, steps, seed):
-        return batch_size
+def test_what_cannot_be_identified_is_never_answered_from_a_store(tune, tmp_path):
+    (tmp_path / "notes.txt").write_text("0.5")
+    with (tmp_path / "notes.txt").open() as file:
 
-    def two(*, batch_size, learning_rate, momentum, steps, seed):
-        return batch_size + 1
+        def train(*, batch_size, learning_rate, momentum, steps, seed):
+            return batch_size + learning_rate + momentum + steps + seed + len(file.name)
 
-    two.__qualname__ = one.__qualname__
-    assert identity(one) != identity(two)
-    assert identity(one) == identity(one)
-    assert identity(functions.Counting("x")) == "counting"
+        options = {"max_runs": 4, "seeds": 2, "batch_sizes": [8, 32], "store": tmp_path}
+        for n_stored in (4, 8):
+            found = tune(train, **options)
+            assert any("stored runs are not used" in note for note in found.notes)
+            assert any("TextIOWrapper" in note for note in found.notes)
+            with RunStore(tmp_path) as store:
+                assert len(store.statuses()) == n_stored
+
+
+def test_a_store_that_cannot_be_made_is_refused_in_the_callers_words(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ns.InputError, match="choose another folder") as caught:
+        ns.tune_large_batch(functions.peaked, N_TRAIN, epochs=1, store=tmp_path / "file" / "runs")
+    assert "--" not in str(caught.value)
 
 
 class TestCompare:

@@ -66,7 +66,7 @@ def judge(data: Data) -> Findings:
             ),
             Measurement(
                 "test accuracy at the best size",
-                f"{peak.accuracy:.4f} ± {peak.accuracy_error:.4f}",
+                f"{peak.accuracy:.4f} ± {peak.accuracy_std:.4f}",
                 f"standard error over seeds, {how}",
             ),
         ),
@@ -155,7 +155,7 @@ def _draw_ends(axes: Axes, runs: Runs, peak: Peak) -> None:
     axes.errorbar(
         x,
         y,
-        yerr=np.nan_to_num(np.array(peak.error)),
+        yerr=np.nan_to_num(np.array(peak.std)),
         color=COLOURS[0],
         marker="o",
         markersize=4,
@@ -172,7 +172,7 @@ def _draw_ends(axes: Axes, runs: Runs, peak: Peak) -> None:
 def _draw_top(axes: Axes, peak: Peak) -> None:
     """The same, close to the peak."""
     inset = axes.inset_axes((0.44, 0.12, 0.54, 0.5))
-    x, y, error = (np.array(column, float) for column in (peak.sizes, peak.mean, peak.error))
+    x, y, error = (np.array(column, float) for column in (peak.sizes, peak.mean, peak.std))
     shown = y > peak.accuracy - 0.04
     inset.errorbar(
         x[shown],

@@ -50,7 +50,7 @@ def _draw_curves(axes: Axes, rule: ScalingRule, symbol: str, labels: Mapping[flo
         axes.errorbar(
             peak.sizes,
             peak.mean,
-            yerr=np.nan_to_num(np.array(peak.error)),
+            yerr=np.nan_to_num(np.array(peak.std)),
             color=colours(place),
             marker=".",
             linewidth=1,

@@ -18,7 +18,7 @@ from noisescale.paper.runs import Runs, short
 from noisescale.paper.section import Circumstances, Context, Measurement, ScaleName
 from noisescale.sweep import RunConfig, make_plan
 from noisescale.sweep.peak import Peak
-from noisescale.sweep.rules import Interval, ScalingRule
+from noisescale.sweep.rules import ScalingRule
 from noisescale.uncertainty import Estimate
 
 # Every size below 10, then a ratio of about the square root of two.
@@ -191,7 +191,7 @@ def _best_rung(runs: Runs, setting: Setting, plan: list[RunConfig]) -> int:
 
 
 def judge_slope(
-    at: Circumstances, claim: str, rule: ScalingRule, slope: Interval | None
+    at: Circumstances, claim: str, rule: ScalingRule, slope: Estimate | None
 ) -> Judgement:
     """Whether the slope's interval contains 1; undecided if it is wider than 0.3 either way."""
     parts: list[bool | None] = [None]
@@ -232,4 +232,4 @@ def describe_place(peak: Peak) -> str:
     """Where a peak is with its 95 % interval, or why it is not known."""
     if peak.fitted is None:
         return f"undetermined, best observed {peak.best:g}"
-    return str(Estimate(peak.fitted, low=peak.low or math.nan, high=peak.high or math.nan))
+    return str(peak.estimate)

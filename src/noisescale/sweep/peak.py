@@ -16,9 +16,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from noisescale.checks import check_choice
+from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
+from noisescale.sweep.frames import check_frame, check_numbers
+from noisescale.uncertainty import Estimate
 
 Array = NDArray[np.float64]
 Near = Callable[[Array, int], NDArray[np.bool_]]
@@ -37,12 +39,13 @@ class Peak:
         over: the quantity, ``"batch_size"`` unless told otherwise.
         best: the sampled size of highest mean accuracy, and ``best_low``, ``best_high`` its
             sampled neighbours: the paper's estimate with its error bars.
-        accuracy, accuracy_error: mean accuracy there, and its standard error over seeds.
+        accuracy, accuracy_std: mean accuracy there, and its standard error over seeds.
         fitted: the top of the cubic; None if undetermined.
         low, high: its 95 % interval; None if undetermined or with a single seed.
         undetermined: why no peak is resolved; None if one is.
         n_seeds: how many seeds this rests on.
-        sizes, mean, error: the curve itself, a diverged run counted as chance.
+        sizes, mean, std: the curve itself, a diverged run counted as chance, and its standard
+            errors over seeds.
     """
 
     over: str
@@ -50,7 +53,7 @@ class Peak:
     best_low: float
     best_high: float
     accuracy: float
-    accuracy_error: float
+    accuracy_std: float
     fitted: float | None
     low: float | None
     high: float | None
@@ -58,7 +61,16 @@ class Peak:
     n_seeds: int
     sizes: tuple[float, ...]
     mean: tuple[float, ...]
-    error: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The top of the cubic with its interval; None if undetermined."""
+        if self.fitted is None:
+            return None
+        if self.low is None or self.high is None:
+            return Estimate(self.fitted, n=self.n_seeds)
+        return Estimate(self.fitted, low=self.low, high=self.high, n=self.n_seeds)
 
     def to_dict(self) -> dict[str, Any]:
         """The values by name."""
@@ -68,12 +80,11 @@ class Peak:
         observed = (
             f"best observed {self.over} {self.best:g} (neighbours {self.best_low:g} and "
             f"{self.best_high:g}), "
-            f"accuracy {self.accuracy:.4f} ± {self.accuracy_error:.4f}"
+            f"accuracy {self.accuracy:.4f} ± {self.accuracy_std:.4f}"
         )
         if self.undetermined is not None:
             return f"Peak: undetermined ({self.undetermined}); {observed}"
-        interval = "" if self.low is None else f" [{self.low:.3g}, {self.high:.3g}]"
-        return f"Peak: {self.over} {self.fitted:.3g}{interval}; {observed}; {self.n_seeds} seeds"
+        return f"Peak: {self.over} {self.estimate}; {observed}; {self.n_seeds} seeds"
 
 
 def find_peak(
@@ -91,6 +102,9 @@ def find_peak(
     known) and never enters a fit. A failed run is left out.
     """
     check_choice("metric", metric, (*_ACCURACIES, "score"))
+    if not isinstance(over, str) or over in ("seed", "status", metric):
+        raise InputError(f"over must name the quantity that varies, got {over!r}.")
+    n_resamples = check_whole("n_resamples", n_resamples, at_least=1)
     near = _near_accuracy if metric in _ACCURACIES else _near_score
     table, trained = _table(frame, over, metric)
     sizes, values = table.columns.to_numpy(float), table.to_numpy(float)
@@ -107,7 +121,7 @@ def find_peak(
         best_low=_plain(sizes[max(k - 1, 0)]),
         best_high=_plain(sizes[min(k + 1, len(sizes) - 1)]),
         accuracy=float(mean[k]),
-        accuracy_error=float(error[k]),
+        accuracy_std=float(error[k]),
         fitted=fitted,
         low=low,
         high=high,
@@ -115,23 +129,25 @@ def find_peak(
         n_seeds=n_seeds,
         sizes=tuple(_plain(size) for size in sizes),
         mean=tuple(float(value) for value in mean),
-        error=tuple(float(value) for value in error),
+        std=tuple(float(value) for value in error),
     )
 
 
 def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     """Seeds by batch sizes, chance where a run diverged; and which sizes never diverged."""
-    for column in (over, "seed", "status", metric):
-        if column not in frame:
-            raise InputError(f"the frame has no column {column!r}: give one as run_sweep returns.")
-    runs = frame[frame["status"] != "failed"].copy()
+    runs = check_frame(frame, (over, "seed", metric))
     if runs.empty:
         raise InputError("the frame holds no finished runs.")
     diverged = runs["status"] == "diverged"
-    if metric in _ACCURACIES:
-        runs.loc[diverged, metric] = 1.0 / runs.loc[diverged, "n_classes"].astype(float)
-    else:
-        runs.loc[diverged, metric] = runs.loc[~diverged, metric].min()
+    scores = _scores(runs, diverged, metric)
+    runs = pd.DataFrame(
+        {
+            # Far beyond what anybody tries; logarithms and their errors stay finite.
+            over: check_numbers(runs, over, "from 1e-12 to 1e12", lambda v: 1e-12 <= v <= 1e12),
+            "seed": check_numbers(runs, "seed", "", lambda v: True),
+            metric: scores,
+        }
+    )
     if runs.duplicated(["seed", over]).any():
         raise InputError(
             f"the frame has several runs of one seed and {over}: choose runs that differ in "
@@ -144,6 +160,26 @@ def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, N
         raise InputError(f"no {over} was run with every seed: they cannot be compared.")
     by_size = runs.assign(diverged=diverged).groupby(over)["diverged"].any()
     return table, ~by_size.loc[table.columns].to_numpy(bool)
+
+
+def _scores(runs: pd.DataFrame, diverged: "pd.Series[bool]", metric: str) -> "pd.Series[float]":
+    """What each run reached: chance where it diverged, or the worst score if that is not known."""
+    good = runs[~diverged]
+    if metric in _ACCURACIES:
+        reached = check_numbers(good, metric, "from 0 to 1", lambda v: 0 <= v <= 1)
+        chance: Any = 0.0  # of nobody, unless some run diverged
+        if diverged.any():
+            check_frame(runs, ("n_classes",))
+            bad = runs[diverged]
+            chance = 1 / check_numbers(bad, "n_classes", "from 1 on", lambda v: v >= 1)
+    else:
+        reached = check_numbers(good, metric, "below 1e100 in size", lambda v: abs(v) < 1e100)
+        if good.empty:
+            raise InputError("every run diverged: there is no score to find a peak of.")
+        chance = reached.min()
+    scores = reached.reindex(runs.index)
+    scores[diverged] = chance
+    return scores
 
 
 def _plain(size: float) -> float:

@@ -37,6 +37,11 @@ def make_plan(
     >>> plan = make_plan({"steps": "10000 / learning_rate"},
     ...           grid={"learning_rate": [0.1, 1.0], "batch_size": [10, 30]}, seeds=3)
     """
+    for name, table in (("run", run), ("grid", grid), ("zipped", zipped)):
+        if table is not None and not isinstance(table, Mapping):
+            raise InputError(
+                f"{name} must be a mapping from fields to values, got {type(table).__name__}."
+            )
     run, grid, zipped = dict(run or {}), dict(grid or {}), dict(zipped or {})
     if seeds is not None:
         if "seed" in grid:
@@ -128,7 +133,7 @@ def _derive(values: dict[str, Any]) -> dict[str, Any]:
     made = {}
     for name in values.keys() - plain.keys():
         value = values[name]
-        derived = value(dict(plain)) if callable(value) else _apply(name, _rule(name, value), plain)
+        derived = _call(name, value, plain) if callable(value) else _follow(name, value, plain)
         if name in _WHOLE and isinstance(derived, float):
             if not math.isfinite(derived):
                 raise InputError(f"{name} comes out as {derived}: give it a finite rule.")
@@ -157,12 +162,22 @@ def _rule(name: str, value: Any) -> _Rule | None:
         raise InputError(f"{name} has the rule {value!r}, but {number} is no number.") from None
 
 
-def _apply(name: str, rule: _Rule | None, values: Mapping[str, Any]) -> float:
+def _call(name: str, function: Callable[[dict[str, Any]], Any], values: dict[str, Any]) -> Any:
+    try:
+        return function(dict(values))
+    except Exception as error:
+        raise InputError(
+            f"{name} cannot be computed: its function raised {type(error).__name__}: {error}."
+        ) from error
+
+
+def _follow(name: str, value: Any, values: Mapping[str, Any]) -> float:
+    rule = _rule(name, value)
     assert rule is not None
     number, operation, other = rule
     if other not in values or other not in _NUMBERS:
         raise InputError(f"{name} depends on {other!r}, which the plan gives no number.")
     try:
         return operation(number, float(values[other]))
-    except (TypeError, ValueError, ZeroDivisionError):
+    except (TypeError, ValueError, ArithmeticError):
         raise InputError(f"{name} cannot be computed from {other} = {values[other]!r}.") from None

@@ -22,7 +22,9 @@ from noisescale.checks import (
     check_whole,
 )
 from noisescale.errors import InputError
+from noisescale.sweep.frames import check_frame, check_numbers
 from noisescale.sweep.peak import Peak, find_peak
+from noisescale.uncertainty import Estimate
 
 Array = NDArray[np.float64]
 
@@ -45,28 +47,13 @@ class RulePoint:
     peak: Peak
 
     @property
-    def log_error(self) -> float:
+    def log_std(self) -> float:
         """Standard error of log B_opt; NaN with a single seed."""
         peak = self.peak
         if peak.low is None or peak.high is None:
             return math.nan
         quantile = float(stats.t.ppf(0.975, peak.n_seeds - 1))
         return math.log(peak.high / peak.low) / (2 * quantile)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __contains__(self, number: float) -> bool:
-        return self.low <= number <= self.high
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
 @dataclass(frozen=True)
@@ -93,12 +80,12 @@ class ScalingRule:
     optimum: str
     points: tuple[RulePoint, ...]
     excluded: tuple[tuple[float, str], ...]
-    slope: Interval | None
-    exact_slope: Interval | None
+    slope: Estimate | None
+    exact_slope: Estimate | None
     p_slope_one: float | None
-    constant: Interval | None
-    optimal_noise_scale: Interval | None
-    noise_scale_elsewhere: Interval | None
+    constant: Estimate | None
+    optimal_noise_scale: Estimate | None
+    noise_scale_elsewhere: Estimate | None
     scatter: float | None
     _line: "_Line | None" = None
 
@@ -107,12 +94,12 @@ class ScalingRule:
         """How many settings the fit rests on."""
         return sum(point.peak.fitted is not None for point in self.points)
 
-    def predict(self, value: float) -> Interval:
+    def predict(self, value: float) -> Estimate:
         """B_opt at another value of the field, along the fitted line."""
         if self.over == "momentum":
             check_momentum(value)
         else:
-            check_number(self.over, value, "above 0", lambda v: v > 0)
+            check_number(self.over, value, "from 1e-12 to 1e12", lambda v: 1e-12 <= v <= 1e12)
         if self._line is None:
             raise InputError(
                 f"only {self.n_resolved} settings have a resolved peak: "
@@ -122,7 +109,7 @@ class ScalingRule:
 
     def predict_batch_size(
         self, *, learning_rate: float, n_train: int, momentum: float = 0.0
-    ) -> Interval:
+    ) -> Estimate:
         """B_opt at any setting, if the noise scale at the peak is the same everywhere."""
         if self.noise_scale_elsewhere is None:
             raise InputError("no setting has a resolved peak: there is nothing to predict from.")
@@ -136,11 +123,13 @@ class ScalingRule:
                 self.noise_scale_elsewhere.low,
             )
         ]
-        return Interval(*sizes)
+        return _between(*sizes)
 
     def to_dict(self) -> dict[str, Any]:
         """The values by name."""
-        return {name: value for name, value in asdict(self).items() if name != "_line"}
+        content = {name: value for name, value in asdict(self).items() if name != "_line"}
+        estimates = {n: v.to_dict() for n, v in vars(self).items() if isinstance(v, Estimate)}
+        return content | estimates
 
     def __repr__(self) -> str:
         n_settings = self.n_resolved + len(self.excluded)
@@ -175,8 +164,7 @@ def fit_scaling_rule(
     check_choice("optimum", optimum, ("batch_size", "learning_rate"))
     if over == optimum:
         raise InputError(f"{over} cannot be both varied and optimised: choose another.")
-    if over not in frame:
-        raise InputError(f"the frame has no column {over!r}: give one as run_sweep returns.")
+    _check_settings(frame)
     points = tuple(
         RulePoint(
             float(value),  # type: ignore[arg-type]
@@ -206,7 +194,9 @@ def fit_scaling_rule(
     x = np.log([point.x for point in used])
     B = np.array([point.peak.fitted for point in used], float)
     N = np.array([point.n_train for point in used], float)
-    errors = np.array([point.log_error for point in used])
+    errors = np.array([point.log_std for point in used])
+    if np.ptp(x) < 1e-6:
+        raise InputError(f"the values of {over} are too close together to fit a slope.")
     line = _fit_line(x, np.log(B), errors)
     exact = None
     if optimum == "batch_size":  # d log y/d log B = N/(N - B)
@@ -227,6 +217,18 @@ def fit_scaling_rule(
     )
 
 
+def _check_settings(frame: pd.DataFrame) -> None:
+    """What a run was made with: numbers within reason, and no batch larger than its data."""
+    check_frame(frame, ("learning_rate", "batch_size", "momentum", "n_train"))
+    for column in ("learning_rate", "batch_size", "n_train"):
+        check_numbers(frame, column, "from 1e-12 to 1e12", lambda v: 1e-12 <= v <= 1e12)
+    check_numbers(frame, "momentum", "in [0, 1)", lambda v: 0 <= v < 1)
+    large = frame[frame["batch_size"] > frame["n_train"]]
+    if len(large):
+        B, N = large[["batch_size", "n_train"]].iloc[0]
+        raise InputError(f"batch_size must be at most n_train in every run, got {B:g} of {N:g}.")
+
+
 @dataclass(frozen=True)
 class _Line:
     """A weighted straight line, its covariance, and how the points scatter about it."""
@@ -238,22 +240,30 @@ class _Line:
     freedom: int
 
     @property
-    def slope(self) -> Interval:
-        half = stats.t.ppf(0.975, self.freedom) * math.sqrt(self.covariance[1, 1])
+    def slope(self) -> Estimate:
+        std = math.sqrt(self.covariance[1, 1])
+        half = float(stats.t.ppf(0.975, self.freedom)) * std
         middle = float(self.coefficients[1])
-        return Interval(middle, middle - half, middle + half)
+        return Estimate(middle, std, middle - half, middle + half)
 
     def p_value(self, slope: float) -> float:
-        z = (self.coefficients[1] - slope) / math.sqrt(self.covariance[1, 1])
+        distance = float(self.coefficients[1]) - slope
+        if self.covariance[1, 1] == 0:  # points without noise, exactly on a line
+            return float(distance == 0)
+        z = distance / math.sqrt(self.covariance[1, 1])
         return float(2 * stats.t.sf(abs(z), self.freedom))
 
-    def predict(self, x: float) -> Interval:
+    def predict(self, x: float) -> Estimate:
         """What a new measurement like the others would give at ``x``."""
         at = np.array([1.0, x])
         variance = at @ self.covariance @ at + self.typical_error**2
         half = stats.t.ppf(0.975, self.freedom) * math.sqrt(variance)
         middle = float(at @ self.coefficients)
-        return Interval(*np.exp([middle, middle - half, middle + half]).tolist())
+        return _between(*np.exp([middle, middle - half, middle + half]).tolist())
+
+
+def _between(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value, low=low, high=high)
 
 
 def _fit_line(x: Array, y: Array, errors: Array) -> _Line:
@@ -272,7 +282,7 @@ def _fit_line(x: Array, y: Array, errors: Array) -> _Line:
     return _Line(coefficients, covariance, scatter, typical, freedom)
 
 
-def _geometric_mean(logs: Array, errors: Array, *, another: bool = False) -> Interval:
+def _geometric_mean(logs: Array, errors: Array, *, another: bool = False) -> Estimate:
     """exp of the weighted mean of ``logs``, with an interval from their own scatter.
 
     With ``another``, the interval is for one more value like these.
@@ -281,18 +291,18 @@ def _geometric_mean(logs: Array, errors: Array, *, another: bool = False) -> Int
     weights = 1 / errors**2 if known else np.ones(len(logs))
     mean = float(weights @ logs / weights.sum())
     if len(logs) < 2:
-        return Interval(math.exp(mean), math.nan, math.nan)
+        return Estimate(math.exp(mean))
     spread = math.sqrt(float(weights @ (logs - mean) ** 2 / weights.sum() / (len(logs) - 1)))
     error = max(spread, 1 / math.sqrt(weights.sum())) if known else spread
     if another:
         error *= math.sqrt(len(logs) + 1)
     half = float(stats.t.ppf(0.975, len(logs) - 1)) * error
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    return _between(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def _typical_noise_scale(
     frame: pd.DataFrame, over: str, optimum: str, used: list[RulePoint], *, another: bool
-) -> Interval | None:
+) -> Estimate | None:
     """g at the peaks, which lie between the sizes that were run."""
     if not used:
         return None
@@ -303,6 +313,9 @@ def _typical_noise_scale(
         assert point.peak.fitted is not None
         at[optimum] = point.peak.fitted
         effective = at["learning_rate"] / (1 - float(row["momentum"]))
-        logs.append(math.log(effective * (point.n_train / at["batch_size"] - 1)))
-    errors = np.array([point.log_error for point in used])
+        noise_scale = effective * (point.n_train / at["batch_size"] - 1)
+        if noise_scale <= 0:  # full batches make no noise
+            return None
+        logs.append(math.log(noise_scale))
+    errors = np.array([point.log_std for point in used])
     return _geometric_mean(np.array(logs), errors, another=another)

@@ -12,7 +12,7 @@ from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 from noisescale.torch.tensors import collect, to_numpy
 from noisescale.training.sampling import BatchStream
-from noisescale.tune.jax_function import fingerprint
+from noisescale.tune.identity import Identity, identity_of
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -38,7 +38,7 @@ class TorchTrainFunction:
     metric: Metric
     weight_decay: float
     device: str
-    identity: str = field(repr=False)
+    identity: Identity = field(repr=False)
 
     @property
     def n_train(self) -> int:
@@ -102,17 +102,15 @@ def train_function(
             "make_module must be a function that makes a fresh module, such as lambda: "
             f"torch.nn.Linear(784, 10), got {type(make_module).__name__}."
         )
-    if not isinstance(made := make_module(), torch.nn.Module):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = make_module()
+    if not isinstance(made, torch.nn.Module):
         raise InputError(f"make_module must return a module, got {type(made).__name__}.")
     train_data, validation_data = collect(train_set), collect(validation_set)
     arrays = [to_numpy(tensor) for tensor in (*train_data, *validation_data)]
-    name = fingerprint(
-        *arrays,
-        repr(made),
-        getattr(loss, "__name__", ""),
-        getattr(metric, "__name__", ""),
-        weight_decay,
-    )
+    # The module as it is made from one seed: its classes with their code, and its initialisation.
+    name = identity_of("torch", arrays, make_module, made, loss, metric, weight_decay)
     return TorchTrainFunction(
         make_module,
         train_data,
@@ -121,5 +119,5 @@ def train_function(
         metric,
         weight_decay,
         device,
-        identity=f"torch:{name}",
+        identity=name,
     )

@@ -42,7 +42,7 @@ def _draw(axes: Axes, step: "Decision", colour: str, floor: float) -> None:
     if not step.score >= floor:
         axes.plot(step.recipe.batch_size, floor, "v", color=colour, markerfacecolor="white")
         return
-    error = 0.0 if step.score_error != step.score_error else step.score_error
+    error = 0.0 if step.score_std != step.score_std else step.score_std
     axes.errorbar(
         step.recipe.batch_size,
         step.score,

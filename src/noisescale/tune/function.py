@@ -1,12 +1,10 @@
-"""The user's training function: checked, named, and made ready to travel to a worker."""
+"""The user's training function: checked, and made ready to travel to a worker."""
 
 import dis
-import hashlib
 import inspect
 import math
 import pickle
 from collections.abc import Callable
-from types import CodeType
 from typing import Any, Protocol
 
 import cloudpickle
@@ -57,20 +55,6 @@ def check_function(train: Any) -> list[str]:
     ]
 
 
-def identity(train: Any) -> str:
-    """A name that changes when the function's own code does, so that a store's runs stay true.
-
-    What it calls or closes over is not seen; the ready functions name their data and model too.
-    """
-    given = getattr(train, "identity", None)
-    if isinstance(given, str):
-        return given
-    name = f"{getattr(train, '__module__', '')}:{getattr(train, '__qualname__', '')}"
-    code = getattr(train, "__code__", None)
-    content = _content(code) if code is not None else pack(train)
-    return f"{name}#{hashlib.sha256(content).hexdigest()[:16]}"
-
-
 def pack(train: Any) -> bytes:
     """The function as bytes that :func:`unpack` restores in another process."""
     try:
@@ -84,8 +68,8 @@ def pack(train: Any) -> bytes:
 
 def unpack(packed: bytes) -> Callable[..., Any]:
     """The function that :func:`pack` packed."""
-    found: Callable[..., Any] = pickle.loads(packed)
-    return found
+    function: Callable[..., Any] = pickle.loads(packed)
+    return function
 
 
 def as_score(value: Any) -> float:
@@ -112,11 +96,3 @@ def _unused(train: Any) -> list[str]:
             named = instruction.argval
             loaded |= set(named if isinstance(named, tuple) else (named,))
     return [n for n in code.co_varnames[:count] if n in ARGUMENTS and n not in loaded]
-
-
-def _content(code: CodeType) -> bytes:
-    """Instructions, names and constants, also of functions defined inside."""
-    constants = b"".join(
-        _content(c) if isinstance(c, CodeType) else repr(c).encode() for c in code.co_consts
-    )
-    return code.co_code + repr(code.co_names).encode() + constants

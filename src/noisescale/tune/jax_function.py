@@ -1,6 +1,5 @@
 """A ready training function for any JAX model: noisescale's own engine."""
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,21 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.checks import check_choice
-from noisescale.tune.function import pack
+from noisescale.tune.identity import Identity, identity_of
 
 Pair = tuple[ArrayLike, ArrayLike]
-
-
-def fingerprint(*parts: Any) -> str:
-    """A name for arrays and objects that changes with their content."""
-    digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            digest.update(f"{part.dtype}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
-        else:
-            digest.update(pack(part))
-    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +24,7 @@ class JaxTrainFunction:
     validation_data: tuple[Any, Any]
     settings: dict[str, Any]
     metric: str
-    identity: str = field(repr=False)
+    identity: Identity = field(repr=False)
 
     @property
     def n_train(self) -> int:
@@ -93,7 +80,6 @@ def train_function(
     check_choice("metric", metric, ("accuracy", "log_likelihood"))
     arrays = [np.asarray(array) for array in (*train_data, *validation_data)]
     settings = {"likelihood": likelihood, "prior_precision": prior_precision, "sampler": sampler}
-    name = fingerprint(*arrays, apply_fn, init, sorted(settings.items()), metric)
     return JaxTrainFunction(
         apply_fn,
         init,
@@ -101,5 +87,5 @@ def train_function(
         (arrays[2], arrays[3]),
         settings,
         metric,
-        identity=f"jax:{name}",
+        identity=identity_of("jax", arrays, apply_fn, init, settings, metric),
     )

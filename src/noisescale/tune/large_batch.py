@@ -12,7 +12,8 @@ from noisescale.errors import InputError
 from noisescale.jobs.engines import engine_for
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.jobs.store import RunStore, make_folder
-from noisescale.tune.function import TrainFunction, check_function, identity, pack
+from noisescale.tune.function import TrainFunction, check_function, pack
+from noisescale.tune.identity import identity
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
 from noisescale.tune.result import TuneResult
 from noisescale.tune.trials import Budget, Trials
@@ -57,7 +58,8 @@ def tune_large_batch(
             spent. Seconds are of training, summed over workers.
         timeout: seconds after which a run is given up.
         store: a folder (made if it is not there) or a file such as ``runs.sqlite``, which keeps
-            every run: the same call goes on from there.
+            every run: the same call goes on from there. Runs are those of ``train`` as it is now:
+            its code, what it closes over, and the modules of yours that it imports.
         executor, workers: as in :func:`noisescale.run_sweep`.
         progress: True to say which stage it is, what was decided and why; or a
             :class:`noisescale.Progress` of your own.
@@ -92,14 +94,21 @@ def tune_large_batch(
         timeout = check_number("timeout", timeout, "above 0", lambda v: v > 0)
     with ExitStack() as closing:
         shown = closing.enter_context(chosen_progress(progress))
+        keeps = store is not None
         if store is None:
             store = closing.enter_context(tempfile.TemporaryDirectory())
         if not isinstance(store, RunStore):
             if not Path(store).suffix:  # a folder's name
                 make_folder(Path(store))
             store = closing.enter_context(RunStore(store, write=True))
+        named = identity(train)
+        if named.unknown is not None and keeps:
+            notes.append(
+                f"stored runs are not used, and these will not be: whether {named.unknown}, on "
+                "which train depends, is the same as before cannot be told"
+            )
         trials = Trials(
-            function=identity(train),
+            function=named.name,
             packed=pack(train),
             timeout=timeout,
             n_train=n_train,

@@ -20,6 +20,7 @@ from noisescale.sweep.peak import find_peak
 from noisescale.tune.decide import Array, Difference, compare, usual_spread
 from noisescale.tune.result import Decision, TuneResult
 from noisescale.tune.trials import BudgetSpentError, Trials, means, peak_frame
+from noisescale.uncertainty import Estimate, mean_of
 
 _COARSE = 4  # ratio of the first batch sizes, halved around the best
 _FACTOR = 3  # the paper's, for batch sizes and for a learning rate that is too high
@@ -126,8 +127,7 @@ class Tuner:
         if peak.undetermined is None:
             assert peak.fitted is not None
             best = min(max(round(peak.fitted), 1), self.plan.limit)
-            interval = "" if peak.low is None else f" [{peak.low:.3g}, {peak.high:.3g}]"
-            why = f"the score peaks at B = {peak.fitted:.3g}{interval}"
+            why = f"the score peaks at B = {peak.estimate}"
         else:
             best, why = self._without_peak(sizes, scores, peak.undetermined)
         self.start = self.current = self.reference = self._recipe(rate, best)
@@ -266,16 +266,16 @@ class Tuner:
         why: str,
     ) -> None:
         good = scores[~np.isnan(scores)]
-        error = float(good.std(ddof=1) / math.sqrt(len(good))) if len(good) > 1 else math.nan
+        mean = mean_of(good) if len(good) else Estimate(math.nan)
         self.trail.append(
             Decision(
                 stage=stage,
                 changed=changed,
                 recipe=recipe,
-                score=float(good.mean()) if len(good) else math.nan,
-                score_error=error,
+                score=mean.value,
+                score_std=mean.std,
                 difference=None if found is None else found.mean,
-                difference_error=None if found is None else found.error,
+                difference_std=None if found is None else found.error,
                 n_seeds=len(scores),
                 accepted=accepted,
                 why=why,
@@ -298,9 +298,7 @@ class Tuner:
         if self.current.batch_size == self.plan.limit:
             told += ", up to the largest batch allowed"
         seen = [
-            d.difference_error
-            for d in self.trail
-            if d.stage == 2 and d.accepted and d.difference_error
+            d.difference_std for d in self.trail if d.stage == 2 and d.accepted and d.difference_std
         ]
         if seen:
             told += f"; a loss below about {2 * max(seen):.2g} would not have been seen"

@@ -19,8 +19,8 @@ class Decision:
         stage: 1, 2 or 3 of appendix E.
         changed: ``"batch_size"`` alone, or with it ``"learning_rate"`` or ``"momentum"``.
         recipe: what was tried.
-        score, score_error: its mean over seeds, and the standard error.
-        difference, difference_error: from the reference, paired by seed; None for the reference.
+        score, score_std: its mean over seeds, and the standard error.
+        difference, difference_std: from the reference, paired by seed; None for the reference.
         n_seeds: how many seeds this rests on.
         accepted: whether the tuning went on from here.
         why: in words.
@@ -30,9 +30,9 @@ class Decision:
     changed: str
     recipe: Recipe
     score: float
-    score_error: float
+    score_std: float
     difference: float | None
-    difference_error: float | None
+    difference_std: float | None
     n_seeds: int
     accepted: bool
     why: str
@@ -133,7 +133,7 @@ class TuneResult:
     def _trail_lines(self) -> list[str]:
         rows = [("stage", "B", "ε", "m", "score", "", "why")]
         for d in self.trail:
-            error = "" if d.score_error != d.score_error else f" ± {d.score_error:.2g}"
+            error = "" if d.score_std != d.score_std else f" ± {d.score_std:.2g}"
             rows.append(
                 (
                     str(d.stage),

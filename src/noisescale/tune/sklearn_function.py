@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 from noisescale.training.sampling import BatchStream
-from noisescale.tune.jax_function import fingerprint
+from noisescale.tune.identity import Identity, identity_of
 
 _NEEDED = ("batch_size", "learning_rate_init", "momentum", "random_state")
 
@@ -23,7 +23,7 @@ class SklearnTrainFunction:
     estimator: Any
     train_data: tuple[Any, Any]
     validation_data: tuple[Any, Any]
-    identity: str = field(repr=False)
+    identity: Identity = field(repr=False)
 
     @property
     def n_train(self) -> int:
@@ -84,11 +84,9 @@ def train_function(
             f"{estimator.solver!r}."
         )
     arrays = [np.asarray(array) for array in (*train_data, *validation_data)]
-    name = fingerprint(
-        *arrays,
-        type(estimator).__name__,
-        repr(sorted(estimator.get_params().items(), key=lambda item: item[0])),
-    )
     return SklearnTrainFunction(
-        estimator, (arrays[0], arrays[1]), (arrays[2], arrays[3]), identity=f"sklearn:{name}"
+        estimator,
+        (arrays[0], arrays[1]),
+        (arrays[2], arrays[3]),
+        identity=identity_of("sklearn", arrays, type(estimator), estimator.get_params()),
     )

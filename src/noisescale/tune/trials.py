@@ -14,7 +14,8 @@ from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
 from noisescale.noise import Recipe
 from noisescale.tune.decide import Array
-from noisescale.tune.function import TrainFunction, identity, pack
+from noisescale.tune.function import TrainFunction, pack
+from noisescale.tune.identity import identity
 from noisescale.tune.trial import LATE, Trial
 
 _WORK = "noisescale.tune.trial:run_trials"
@@ -184,7 +185,7 @@ def scores_of(
 ) -> Array:
     """(recipes, seeds): each recipe's scores over the same seeds, without any tuning."""
     trials = Trials(
-        function=identity(train),
+        function=identity(train).name,
         packed=pack(train),
         timeout=None,
         n_train=n_train,
