@@ -11,16 +11,24 @@ from noisescale.errors import InputError
 _LARGEST = 2**62  # whole numbers beyond this overflow somewhere below
 
 
+def shown(value: Any, length: int = 40) -> str:
+    """A value as a sentence shows it: short, whatever it is."""
+    try:
+        return repr(value)[:length]
+    except ValueError:  # Python refuses to print whole numbers of thousands of digits
+        return f"a number of {value.bit_length():,} bits" if isinstance(value, int) else "that"
+
+
 def check_whole(name: str, value: int, *, at_least: int) -> int:
     """``value`` as an int that is large enough."""
     try:
         whole = operator.index(value)
     except TypeError:
-        raise InputError(f"{name} must be a whole number, got {value!r}.") from None
+        raise InputError(f"{name} must be a whole number, got {shown(value)}.") from None
     if whole < at_least:
-        raise InputError(f"{name} must be at least {at_least}, got {whole}.")
+        raise InputError(f"{name} must be at least {at_least}, got {shown(whole)}.")
     if whole > _LARGEST:
-        raise InputError(f"{name} must be at most {_LARGEST}, got {whole}.")
+        raise InputError(f"{name} must be at most {_LARGEST}, got {shown(whole)}.")
     return whole
 
 
@@ -32,8 +40,8 @@ def check_number(name: str, value: Any, rule: str, holds: Callable[[float], bool
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or not holds(number):
-        shown = f"{number:g}" if math.isfinite(number) else repr(value)[:40]
-        raise InputError(f"{wanted}, got {shown}.")
+        got = f"{number:g}" if math.isfinite(number) else shown(value)
+        raise InputError(f"{wanted}, got {got}.")
     return number
 
 

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import noisescale as ns
+from noisescale.evidence.comparison import ComparisonWarning
 from oracles.models import affine
 
 
@@ -38,3 +41,32 @@ class TestCompare:
     def test_bad_input(self, arguments, prior, message):
         with pytest.raises(ns.InputError, match=message):
             ns.compare(arguments, prior_odds=prior)
+
+    def test_differences_within_their_error_are_said(self, fitted):
+        params, data, _ = fitted
+        exact = ns.log_evidence(affine, params, data, prior_precision=0.5)
+        loose = replace(exact, log_evidence=exact.log_evidence + 1.0, log_evidence_std=2.0)
+        result = ns.compare({"exact": exact, "loose": loose})
+        assert result.log_evidence_stds == (0.0, 2.0)
+        assert "exact and loose differ by less than two standard errors" in result.notes[0]
+        assert "note: exact and loose differ" in repr(result)
+        assert "std error" in repr(result)
+        sharp = replace(loose, log_evidence_std=0.1)
+        assert ns.compare({"exact": exact, "sharp": sharp}).notes == ()
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"method": "diagonal"}, r"approximations \(diagonal\) may be off by far more"),
+            ({"curvature": "hessian"}, "some the Hessian: use one curvature"),
+        ],
+    )
+    def test_evidences_that_were_not_computed_alike(self, fitted, change, message):
+        params, data, _ = fitted
+        exact = ns.log_evidence(affine, params, data, prior_precision=0.5)
+        other = replace(exact, **change)
+        with pytest.warns(ComparisonWarning, match=message) as caught:
+            result = ns.compare({"exact": exact, "other": other, "null": exact.log_null})
+        assert caught[0].filename == __file__
+        assert len(result.notes) == 1
+        assert ns.compare({"a": other, "b": other, "null": exact.log_null}).notes == ()

@@ -1,9 +1,10 @@
 import pytest
 
 import noisescale as ns
+from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.preflight import preflight
 from noisescale.evidence.problem import Facts
-from oracles.models import NETWORK, data, params_of
+from oracles.models import NETWORK, as_function, data, params_of
 
 
 def test_auto_goes_by_what_fits():
@@ -34,3 +35,16 @@ def test_auto_goes_by_what_fits():
 def test_bad_input(settings, message):
     with pytest.raises(ns.InputError, match=message):
         ns.log_evidence(NETWORK, params_of(NETWORK), data(), **{"prior_precision": 1.0} | settings)
+
+
+def test_what_is_listed_can_be_done():
+    """Layers are known of a dense network alone, so kfac is offered to nothing else."""
+    known, unknown = (
+        jax_problem(model, params_of(NETWORK), data(), "categorical").facts()
+        for model in (NETWORK, as_function)
+    )
+    listed = [[c.method for c in preflight(f, "auto", "ggn").costs] for f in (known, unknown)]
+    assert listed[0] == ["dense", "dual", "lanczos", "kfac", "diagonal"]
+    assert listed[1] == ["dense", "dual", "lanczos", "diagonal"]
+    with pytest.raises(ns.InputError, match="method='kfac' needs a noisescale.DenseNetwork"):
+        preflight(unknown, "kfac", "ggn")

@@ -199,3 +199,28 @@ def test_no_spectrum_unless_asked_for():
         ns.gradient_noise(NETWORK, params, data, n_eigenvalues=10_000)
     with pytest.raises(InputError, match="curvature must be one of"):
         ns.gradient_noise(NETWORK, params, data, n_eigenvalues=2, curvature="fisher")
+
+
+@pytest.mark.parametrize("precision", [1.0, 4.0])
+def test_a_gaussian_likelihood(precision):
+    model = ns.logistic_regression(4)
+    params, (x, _) = problem(50, network=model, classes=2)
+    y = np.random.default_rng(1).normal(size=(50, 1))
+    residuals = np.asarray(model(params, x)).astype(float) - y
+    g = precision * residuals * np.column_stack([x, np.ones(50)])
+    for likelihood in [ns.gaussian(precision)] + ["gaussian"] * (precision == 1):
+        noise = ns.gradient_noise(model, params, (x, y), likelihood=likelihood)
+        assert noise.trace == pytest.approx(np.trace(np.cov(g.T)), rel=1e-5)
+
+
+def test_labels_as_two_class_losses_want_them():
+    model = ns.logistic_regression(4)
+    params, (x, y) = problem(50, network=model, classes=2)
+    plain = ns.gradient_noise(model, params, (x, y), likelihood="bernoulli")
+    for labels in (y.astype(np.float32), y[:, None], y[:, None].astype(float), y.astype(bool)):
+        again = ns.gradient_noise(model, params, (x, labels), likelihood="bernoulli")
+        assert again.trace == plain.trace
+    with pytest.raises(InputError, match="labels must be 0 or 1 for two classes, got 0.5"):
+        ns.gradient_noise(model, params, (x, y / 2), likelihood="bernoulli")
+    with pytest.raises(InputError, match="must be whole numbers, got dtype float64"):
+        ns.gradient_noise(NETWORK, NETWORK.init(0), (x[:, [0] * 6], y.astype(float)))

@@ -1,6 +1,9 @@
 """PyTorch's door to the same estimators."""
 
 import copy
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -170,12 +173,84 @@ def test_bernoulli_and_gaussian():
         assert theirs.log_evidence == pytest.approx(ours.log_evidence, rel=1e-8)
 
 
+def test_labels_as_two_class_losses_want_them():
+    rng = np.random.default_rng(0)
+    x, linear = rng.normal(size=(30, 3)).astype(np.float32), torch.nn.Linear(3, 1)
+    y = torch.tensor(x[:, 0] > 0)
+    plain, *others = (
+        nst.log_evidence(
+            linear, (torch.tensor(x), labels), prior_precision=0.5, likelihood="bernoulli"
+        )
+        for labels in (y.long(), y.float(), y.long()[:, None], y.double()[:, None])
+    )
+    assert [other.log_evidence for other in others] == [plain.log_evidence] * 3
+    with pytest.raises(ns.InputError, match="labels must be 0 or 1 for two classes, got 0.5"):
+        nst.log_evidence(linear, (x, y / 2), prior_precision=0.5, likelihood="bernoulli")
+
+
+def test_a_noise_precision_is_that_of_jax():
+    rng = np.random.default_rng(0)
+    x, linear = rng.normal(size=(30, 3)).astype(np.float32), torch.nn.Linear(3, 1)
+    params = ({"w": linear.weight.detach().numpy().T.copy(), "b": linear.bias.detach().numpy()},)
+    settings = {"prior_precision": 0.5, "likelihood": ns.gaussian(4.0)}
+    theirs = nst.log_evidence(linear, (x, x[:, :1] * 2), **settings)
+    ours = ns.log_evidence(ns.logistic_regression(3), params, (x, x[:, :1] * 2), **settings)
+    assert theirs.log_evidence == pytest.approx(ours.log_evidence, rel=1e-8)
+    with pytest.raises(ns.InputError, match="a function of JAX arrays cannot be differentiated"):
+        nst.log_evidence(
+            linear, (x, x[:, :1]), prior_precision=0.5, likelihood=lambda f, y: (f - y) ** 2
+        )
+
+
+def test_the_spectrum_the_curve_and_the_noise_are_those_of_jax(module, params, pair):
+    theirs = nst.spectrum(module, pair, top_k=3, n_steps=16)
+    ours = ns.spectrum(NETWORK, params, pair, top_k=3, n_steps=16)
+    np.testing.assert_allclose(theirs.top, ours.top, rtol=1e-5)
+    grid = [0.1, 1.0, 10.0]
+    theirs = nst.evidence_curve(module, pair, prior_precisions=grid)
+    ours = ns.evidence_curve(NETWORK, params, pair, prior_precisions=grid)
+    np.testing.assert_allclose(theirs.log_evidence, ours.log_evidence, rtol=1e-7)
+    theirs = nst.gradient_noise(module, pair, n_eigenvalues=2).spectrum
+    ours = ns.gradient_noise(NETWORK, params, pair, n_eigenvalues=2).spectrum
+    np.testing.assert_allclose(theirs.eigenvalues, ours.eigenvalues, rtol=1e-4)
+    assert theirs.overlap == pytest.approx(ours.overlap, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("always::noisescale.NotAMinimumWarning")
+def test_warnings_point_to_the_users_line(module, pair):
+    with pytest.warns(ns.NotAMinimumWarning) as caught:
+        nst.log_evidence(module, pair, prior_precision=0.3)
+    assert caught[0].filename == __file__
+
+
+def test_what_is_listed_can_be_done(module, pair):
+    listed = [c.method for c in nst.log_evidence(module, pair, prior_precision=1.0).preflight.costs]
+    assert listed == ["dense", "dual", "lanczos", "diagonal"]
+
+
+def test_without_pytorch_the_import_says_what_to_install():
+    code = """
+        import sys
+        sys.modules["torch"] = None  # as if it were not installed
+        try:
+            import noisescale.torch
+        except ImportError as error:
+            assert not isinstance(error, ValueError)
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "noisescale.torch needs PyTorch: pip install 'noisescale[torch]'.\n"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"module": 3}, "module must be a torch.nn.Module, got int"),
         ({"data": 3}, "data must be a Dataset, a DataLoader or a pair of tensors, got int"),
         ({"labels": 7}, "labels must lie in 0..3"),
+        ({"prior_precision": {"0": 1.0}}, r"names every layer \(0, 2\) or every parameter, got 0"),
         ({"prior_precision": None}, "an unpenalised parameter has no evidence"),
         ({"likelihood": "poisson"}, "likelihood must be one of"),
         ({"likelihood": "bernoulli"}, "needs one logit an example"),

@@ -112,8 +112,10 @@ def test_precisions_that_were_reported_give_the_same_evidence(module, pair):
     found = nst.log_evidence(module, pair, prior_precision="per_layer")
     precisions = found.prior_precision
     by_name = {name: precisions[layer] for layer, names in LAYERS.items() for name in names}
-    again = nst.log_evidence(module, pair, prior_precision=by_name)
-    assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
+    for given in (by_name, precisions):
+        again = nst.log_evidence(module, pair, prior_precision=given)
+        assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
+        assert again.prior_precision == pytest.approx(precisions, rel=1e-12)
 
 
 def test_a_wrapper_changes_nothing(module, pair):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.checks import shown
 from noisescale.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,16 +25,15 @@ def prior_vector(prior_precision: Any, problem: "Problem") -> Array:
     like the parameters, with a number or an array for each of theirs.
     """
     names = list(problem.shapes)
-    by_name = isinstance(prior_precision, Mapping) and set(prior_precision) == set(names)
-    by_layer = isinstance(prior_precision, Mapping) and set(prior_precision) == set(problem.layers)
-    if by_layer and not by_name:  # arrays that are their own layers may have arrays of precisions
+    mapping = prior_precision if isinstance(prior_precision, Mapping) else {}
+    if set(mapping) == set(names):
+        given = [mapping[name] for name in names]
+    elif set(mapping) == set(problem.layers) and all(map(_is_scalar, mapping.values())):
         L = np.empty(len(problem.w))
         for layer, index in problem.layers.items():
-            L[index] = _spread(prior_precision[layer], layer, index.shape)
+            L[index] = _spread(mapping[layer], layer, index.shape)
         return proper(L)
-    if by_name:
-        given = [prior_precision[name] for name in names]
-    elif prior_precision is None or np.isscalar(prior_precision) or _is_scalar(prior_precision):
+    elif _is_scalar(prior_precision):
         given = [prior_precision] * len(names)
     else:
         given = problem.leaves(prior_precision)
@@ -42,7 +42,8 @@ def prior_vector(prior_precision: Any, problem: "Problem") -> Array:
 
 
 def _is_scalar(value: Any) -> bool:
-    return getattr(value, "ndim", None) == 0  # of whatever framework
+    """None counts; so do arrays without an axis, of whatever framework."""
+    return value is None or bool(np.isscalar(value)) or getattr(value, "ndim", None) == 0
 
 
 def _spread(precision: Any, name: str, shape: tuple[int, ...]) -> Array:
@@ -56,7 +57,7 @@ def _spread(precision: Any, name: str, shape: tuple[int, ...]) -> Array:
         return np.broadcast_to(np.asarray(precision, np.float64), shape)
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"prior_precision {_shown(precision)} (shape {np.shape(precision)}) does not fit "
+            f"prior_precision {shown(precision)} (shape {np.shape(precision)}) does not fit "
             f"parameters of shape {shape} ({name}): give numbers."
         ) from None
 
@@ -106,10 +107,3 @@ def layers_of(
         layers.setdefault(layer, []).append(np.arange(start, stop))
         start = stop
     return {layer: np.concatenate(parts) for layer, parts in layers.items()}
-
-
-def _shown(value: Any) -> str:
-    try:
-        return str(value)[:40]
-    except ValueError:  # a whole number of thousands of digits
-        return "that large"

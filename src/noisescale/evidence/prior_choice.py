@@ -16,6 +16,7 @@ import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.arrays import forgets_constants
+from noisescale.checks import shown
 from noisescale.errors import InputError
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array
@@ -161,7 +162,7 @@ def scalar_curve(
         if len(values) < 3 or not ((RANGE[0] <= values) & (values <= RANGE[1])).all():
             raise InputError(
                 "prior_precisions must be three or more finite numbers above 0, got "
-                f"{str(grid)[:60]}."
+                f"{shown(grid, 60)}."
             )
     nll, log_occam = trace_curve(
         problem,

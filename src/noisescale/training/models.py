@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_choice, check_whole
+from noisescale.checks import check_choice, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
@@ -62,9 +62,14 @@ class DenseNetwork:
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        widths = tuple(check_whole("a layer's width", width, at_least=1) for width in self.widths)
+        wanted = "widths must be two or more positive numbers, such as (784, 800, 10)"
+        try:
+            given = tuple(self.widths)
+        except TypeError:
+            raise InputError(f"{wanted}, got {shown(self.widths)}.") from None
+        widths = tuple(check_whole("a layer's width", width, at_least=1) for width in given)
         if len(widths) < 2:
-            raise InputError(f"widths must be two or more positive numbers, got {self.widths}.")
+            raise InputError(f"{wanted}, got {shown(self.widths)}.")
         object.__setattr__(self, "widths", widths)
 
     def init(self, seed: int, initialisation: str = "glorot_uniform") -> LayerParams:
