@@ -222,25 +222,28 @@ def _fit(
 ) -> tuple[float | None, float | None, float | None, str | None]:
     """The top and its 95 % interval, or the reason why there are none."""
     mean = values.mean(axis=0)
-    top = _top(log_sizes, mean, trained, near)
-    if top is None:
+    centre = _top(log_sizes, mean, trained, near)
+    if centre is None:
         return None, None, None, "no curve with its top inside fits the sizes around the best"
     n_seeds = len(values)
     if n_seeds < 2:
-        return math.exp(top), None, None, None
+        return math.exp(centre), None, None, None
     rng = random_stream(0, "peak bootstrap")
     # A resampled mean spreads by (n - 1)/n too little; stretch it.
     stretch = math.sqrt(n_seeds / (n_seeds - 1))
-    weights = rng.multinomial(n_seeds, [1 / n_seeds] * n_seeds, size=n_resamples) / n_seeds
-    curves = mean + stretch * (weights @ values - mean)
-    found = [v for curve in curves if (v := _top(log_sizes, curve, trained, near)) is not None]
+    draws = rng.multinomial(n_seeds, [1 / n_seeds] * n_seeds, size=n_resamples)
+    # A few seeds have few distinct resamples (ten of three, 126 of five): each is fitted once.
+    distinct, which = np.unique(draws, axis=0, return_inverse=True)
+    curves = mean + stretch * (distinct / n_seeds @ values - mean)
+    tops = [_top(log_sizes, curve, trained, near) for curve in curves]
+    found = [top for k in which.ravel() if (top := tops[k]) is not None]
     if len(found) < _SHARE * n_resamples:
         share = len(found) / n_resamples
         return None, None, None, f"only {share:.0%} of the resampled curves have a peak inside"
     # The spread itself is known from a few seeds only: Student's t in place of the normal.
     student = float(stats.t.ppf(0.975, n_seeds - 1) / stats.norm.ppf(0.975))
-    low, high = np.exp(top + student * (np.quantile(found, [0.025, 0.975]) - top))
-    return math.exp(top), float(low), float(high), None
+    low, high = np.exp(centre + student * (np.quantile(found, [0.025, 0.975]) - centre))
+    return math.exp(centre), float(low), float(high), None
 
 
 def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_], near: Near) -> float | None:
