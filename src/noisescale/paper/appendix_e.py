@@ -14,7 +14,7 @@ from noisescale.paper.section import Context, Measurement, Outcome, Picture, Sec
 from noisescale.paper.style import house_style, to_svg
 from noisescale.training import DenseNetwork
 from noisescale.tune import TuneResult, train_function, tune_large_batch
-from noisescale.tune.trials import scores_of
+from noisescale.tune.scores import scores_of
 
 _FRESH = 1_000  # seeds from here on play no part in the tuning
 _FACTOR = 9  # by which C31 wants the batch to grow
