@@ -25,7 +25,7 @@ from noisescale.data import load_mnist
 from noisescale.jobs.engines import open_engine
 from noisescale.jobs.progress import Progress
 from noisescale.tune import train_function
-from noisescale.tune.trials import scores_of
+from noisescale.tune.scores import scores_of
 
 N_TRAIN, N_VALIDATION, EPOCHS = 1_000, 4_000, 20.0
 FRESH, N_FRESH = 10_000, 5

@@ -18,7 +18,7 @@ import tune_functions as functions
 from noisescale.jobs.engines import open_engine
 from noisescale.jobs.store import RunStore
 from noisescale.tune import TuneWarning
-from noisescale.tune.decide import compare, usual_spread
+from noisescale.tune.decide import paired_difference, usual_spread
 from noisescale.tune.function import ARGUMENTS, check_function
 from tune_functions import N_TRAIN
 
@@ -332,17 +332,17 @@ class TestCompare:
         rng = np.random.default_rng(0)
         for shift in (-0.5, -0.2, 0.0, 0.3):
             a, b = rng.normal(shift, 0.3, 6), rng.normal(0, 0.3, 6)
-            found = compare(a, b)
+            found = paired_difference(a, b)
             less = stats.ttest_rel(a, b, alternative="less").pvalue < 0.05
             more = stats.ttest_rel(a, b, alternative="greater").pvalue < 0.05
             assert (found.finding == "fell") == less
             assert (found.finding == "rose") == more
-            assert found.error == pytest.approx((a - b).std(ddof=1) / np.sqrt(6))
+            assert found.std == pytest.approx((a - b).std(ddof=1) / np.sqrt(6))
 
     def test_false_falls_are_as_rare_as_promised(self):
         rng = np.random.default_rng(1)
         falls = sum(
-            compare(rng.normal(0, 1, 4), rng.normal(0, 1, 4)).finding == "fell"
+            paired_difference(rng.normal(0, 1, 4), rng.normal(0, 1, 4)).finding == "fell"
             for _ in range(4_000)
         )
         assert 0.04 < falls / 4_000 < 0.06
@@ -350,7 +350,8 @@ class TestCompare:
     def test_false_falls_stay_rare_with_the_usual_spread(self):
         rng = np.random.default_rng(2)
         falls = sum(
-            compare(rng.normal(0, 1, 3), rng.normal(0, 1, 3), usual=2**0.5).finding == "fell"
+            paired_difference(rng.normal(0, 1, 3), rng.normal(0, 1, 3), usual=2**0.5).finding
+            == "fell"
             for _ in range(4_000)
         )
         assert 0.02 < falls / 4_000 < 0.06
@@ -358,8 +359,8 @@ class TestCompare:
     def test_differences_that_happen_to_agree_are_no_proof(self):
         reference = np.array([0.90, 0.92, 0.91])
         candidate = reference - 0.002
-        assert compare(candidate, reference).finding == "fell"
-        assert compare(candidate, reference, usual=0.01).finding != "fell"
+        assert paired_difference(candidate, reference).finding == "fell"
+        assert paired_difference(candidate, reference, usual=0.01).finding != "fell"
 
     def test_the_usual_spread_is_that_of_paired_differences(self):
         rng = np.random.default_rng(3)
@@ -372,12 +373,12 @@ class TestCompare:
 
     def test_a_breakdown_is_a_fall(self):
         good = np.array([0.9, 0.91, 0.92])
-        assert compare(np.array([0.95, np.nan, 0.97]), good).finding == "fell"
+        assert paired_difference(np.array([0.95, np.nan, 0.97]), good).finding == "fell"
 
     def test_without_noise_every_difference_counts(self):
-        assert compare(np.full(3, 0.5), np.full(3, 0.5)).finding == "held"
-        assert compare(np.full(3, 0.4), np.full(3, 0.5)).finding == "fell"
-        assert compare(np.full(3, 0.6), np.full(3, 0.5)).finding == "rose"
+        assert paired_difference(np.full(3, 0.5), np.full(3, 0.5)).finding == "held"
+        assert paired_difference(np.full(3, 0.4), np.full(3, 0.5)).finding == "fell"
+        assert paired_difference(np.full(3, 0.6), np.full(3, 0.5)).finding == "rose"
 
 
 def test_every_argument_is_given(tune):

@@ -21,7 +21,7 @@ from noisescale.paper.section import (
 from noisescale.paper.style import house_style, to_svg
 from noisescale.training import DenseNetwork
 from noisescale.tune import TuneResult, train_function, tune_large_batch
-from noisescale.tune.trials import scores_of
+from noisescale.tune.scores import scores_of
 from noisescale.uncertainty import Estimate, mean_of
 
 _FRESH = 1_000  # seeds from here on play no part in the tuning

@@ -9,6 +9,7 @@ the curve's asymmetry. A peak that the data do not resolve is ``undetermined``.
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -255,16 +256,29 @@ def _top(log_sizes: Array, mean: Array, trained: NDArray[np.bool_], near: Near) 
     around = around[(trained & near(mean, k))[around]]
     if len(around) < 3:
         return None
-    degree = 3 if len(around) >= 4 else 2
-    fit = np.polynomial.Polynomial.fit(log_sizes[around], mean[around], degree)
+    coefficients = _least_squares(tuple(log_sizes[around].tolist())) @ mean[around]
     # f' = a u^2 + b u + c, and of its roots the one with f'' = -sqrt(b^2 - 4 a c); written so that
     # a vanishing a does no harm.
-    c, b, a = [*fit.deriv().coef, 0.0][:3]
+    c, b, a = (coefficients[1], 2 * coefficients[2], 3 * coefficients[3])
     root = b * b - 4 * a * c
     if root <= 0 or (b >= 0 and a == 0):
         return None
     u = 2 * c / (math.sqrt(root) - b) if b < 0 else -(b + math.sqrt(root)) / (2 * a)
     return float(np.interp(u, [-1, 1], log_sizes[around[[0, -1]]])) if abs(u) <= 1 else None
+
+
+@lru_cache(maxsize=1024)  # thousands of resampled curves share a few sets of sizes
+def _least_squares(log_sizes: tuple[float, ...]) -> Array:
+    """(4, n): takes values at these sizes to the coefficients of their cubic in u.
+
+    u goes from -1 to 1 over the sizes. Three sizes have a parabola, whose last coefficient is 0.
+    """
+    x = np.array(log_sizes)
+    u = 2 * (x - x[0]) / (x[-1] - x[0]) - 1
+    degree = 3 if len(x) >= 4 else 2
+    solver = np.zeros((4, len(x)))
+    solver[: degree + 1] = np.linalg.pinv(np.vander(u, degree + 1, increasing=True))
+    return solver
 
 
 # The sizes that train about as well as the best one, ``k``, and its neighbours: where training

@@ -18,19 +18,19 @@ _WEIGHT = 4  # differences that the usual spread counts for
 
 @dataclass(frozen=True)
 class Difference:
-    """Candidate minus reference over the same seeds, and what it means."""
+    """Candidate minus reference over the same seeds, its standard error, and what it means."""
 
     mean: float
-    error: float
+    std: float
     n_seeds: int
     finding: Finding
 
     def __str__(self) -> str:
         seeds = f"{self.n_seeds} seeds" if self.n_seeds > 1 else "1 seed"
-        return f"{self.mean:+.3g} ± {self.error:.2g} ({seeds})"
+        return f"{self.mean:+.3g} ± {self.std:.2g} ({seeds})"
 
 
-def compare(candidate: Array, reference: Array, usual: float = 0.0) -> Difference:
+def paired_difference(candidate: Array, reference: Array, usual: float = 0.0) -> Difference:
     """Scores by seed, NaN where a run gave none.
 
     ``usual`` is the standard deviation that such differences usually have. A few seeds tell their
@@ -42,15 +42,15 @@ def compare(candidate: Array, reference: Array, usual: float = 0.0) -> Differenc
     differences = candidate[both] - reference[both]
     n = len(differences)
     mean = round(float(differences.mean()), 12) + 0.0 if n else math.nan
-    error, freedom = math.nan, n - 1
+    std, freedom = math.nan, n - 1
     if n > 1:
         squares = freedom * float(differences.var(ddof=1))
         if usual > 0:
             squares, freedom = squares + _WEIGHT * usual**2, freedom + _WEIGHT
-        error = math.sqrt(squares / freedom / n)
+        std = math.sqrt(squares / freedom / n)
     if (np.isnan(candidate) & np.isfinite(reference)).any():
-        return Difference(mean, error, n, "fell")
-    return Difference(mean, error, n, _finding(mean, error, freedom) if n > 1 else "unclear")
+        return Difference(mean, std, n, "fell")
+    return Difference(mean, std, n, _finding(mean, std, freedom) if n > 1 else "unclear")
 
 
 def usual_spread(scores: Array) -> float:
@@ -67,10 +67,10 @@ def usual_spread(scores: Array) -> float:
     return float(np.median(spreads))
 
 
-def _finding(mean: float, error: float, freedom: int) -> Finding:
-    if error < 1e-12:  # a function without noise: every difference counts
+def _finding(mean: float, std: float, freedom: int) -> Finding:
+    if std < 1e-12:  # a function without noise: every difference counts
         return "held" if mean == 0 else "fell" if mean < 0 else "rose"
-    t = mean / error
+    t = mean / std
     if abs(t) >= float(stats.t.ppf(_LEVEL, freedom)):
         return "rose" if t > 0 else "fell"
     # A rise that is not certain is no fall; a fall that is not certain may be one.

@@ -16,7 +16,7 @@ from noisescale.tune.function import TrainFunction, check_function, pack
 from noisescale.tune.identity import identity
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
 from noisescale.tune.result import TuneResult
-from noisescale.tune.trials import Budget, Trials
+from noisescale.tune.scores import Budget, Trials
 
 _FIRST = (8, 32, 128, 512)  # batch sizes of stage 1
 

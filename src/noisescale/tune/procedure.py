@@ -17,9 +17,9 @@ from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress
 from noisescale.noise import Recipe
 from noisescale.sweep.peak import find_peak
-from noisescale.tune.decide import Array, Difference, compare, usual_spread
+from noisescale.tune.decide import Array, Difference, paired_difference, usual_spread
 from noisescale.tune.result import Decision, TuneResult
-from noisescale.tune.trials import BudgetSpentError, Trials, means, peak_frame
+from noisescale.tune.scores import BudgetSpentError, Trials, means, peak_frame
 from noisescale.uncertainty import Estimate, mean_of
 
 _COARSE = 4  # ratio of the first batch sizes, halved around the best
@@ -175,7 +175,7 @@ class Tuner:
             assert self.reference is not None
             self.progress.line(f"stage 2: B = {larger.batch_size}, {words} with it")
             scores, reference = self._judge(larger, self.reference)
-            found = compare(scores, reference, self.usual)
+            found = paired_difference(scores, reference, self.usual)
             accepted = found.finding in ("held", "rose")
             why = _why(found, scores)
             self._record(2, via, larger, scores, found, accepted, why)
@@ -204,10 +204,10 @@ class Tuner:
         n = self.plan.seeds
         while True:
             scores = self.trials.scores([candidate, reference], n)
-            found = compare(scores[0], scores[1], self.usual)
+            found = paired_difference(scores[0], scores[1], self.usual)
             close = found.finding == "unclear"
             if rise:
-                close = found.finding == "held" and found.mean > found.error
+                close = found.finding == "held" and found.mean > found.std
             if not close or n == self.plan.max_seeds:
                 return scores[0], scores[1]
             n = min(n + 2, self.plan.max_seeds)
@@ -230,7 +230,7 @@ class Tuner:
         judged = []
         for recipe in nearby:
             scores, reference = self._judge(recipe, centre, rise=True)
-            found = compare(scores, reference, self.usual)
+            found = paired_difference(scores, reference, self.usual)
             judged.append((recipe, scores, found))
             if found.finding == "rose":
                 best = max(best, (found.mean, recipe), key=lambda pair: pair[0])
@@ -275,7 +275,7 @@ class Tuner:
                 score=mean.value,
                 score_std=mean.std,
                 difference=None if found is None else found.mean,
-                difference_std=None if found is None else found.error,
+                difference_std=None if found is None else found.std,
                 n_seeds=len(scores),
                 accepted=accepted,
                 why=why,
