@@ -132,7 +132,6 @@ def test_small_functions(first, second):
 
 
 NETWORK = ns.DenseNetwork((3, 4, 2))
-LINEAR = ns.softmax_regression(3, 2)
 
 
 def inputs(kind, scale):
@@ -147,14 +146,13 @@ points = st.tuples(
     st.sampled_from(["float32", "float64", "uint8"]),
     st.sampled_from([0.0, 1e-30, 1.0, 1e10, 1e30, 1e200, 1e308]),
     st.sampled_from([0.0, 1e-20, 1.0, 1e15, 1e30]),
-    st.sampled_from([NETWORK, LINEAR]),
 )
 
 
 def model_at(point):
-    kind, scale, size, network = point
-    params = jax.tree.map(lambda leaf: size * np.asarray(leaf), network.init(0))
-    return network, params, (inputs(kind, scale), np.arange(12) % 2)
+    kind, scale, size = point
+    params = jax.tree.map(lambda leaf: size * np.asarray(leaf), NETWORK.init(0))
+    return NETWORK, params, (inputs(kind, scale), np.arange(12) % 2)
 
 
 @FEW
@@ -186,8 +184,8 @@ def test_curves_at_any_point(point, grid, method):
 @given(points, odd, st.sampled_from(["ggn", "hessian"]))
 def test_spectra_and_noise_at_any_point(point, k, curvature):
     model = model_at(point)
-    call(ns.spectrum, *model, top_k=2, curvature=curvature)
-    call(ns.spectrum, *model, top_k=k, curvature=curvature)
+    call(ns.spectrum, *model, top_k=2, n_steps=8, curvature=curvature)
+    call(ns.spectrum, *model, top_k=k, n_steps=8, curvature=curvature)
     call(ns.gradient_noise, *model, n_eigenvalues=2, curvature=curvature)
     call(ns.gradient_noise, *model, n_eigenvalues=k, curvature=curvature)
 
