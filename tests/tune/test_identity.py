@@ -171,8 +171,9 @@ def test_an_edited_helper_makes_another_experiment(project):
     assert len({before, deeper, name()}) == 3
 
 
-def test_globals_count_by_value():
-    namespace = {"__name__": "__main__", "np": np, "x": np.ones(3)}
+@pytest.mark.parametrize("module", [{"__name__": "__main__"}, {}], ids=["notebook", "text"])
+def test_globals_count_by_value(module):
+    namespace = {**module, "np": np, "x": np.ones(3)}
     exec("def train(*, seed):\n    return float(np.sum(x)) + seed", namespace)
     before = named(namespace["train"])
     namespace["x"] = np.ones(3)

@@ -176,18 +176,19 @@ class _Content:
         self.add((code.co_kwonlyargcount, code.co_flags, code.co_consts))
 
     def _add_function(self, function: types.FunctionType) -> None:
-        self._write("function", f"{function.__module__}:{function.__qualname__}")
+        module = function.__module__ or ""  # code that was executed out of a text has none
+        self._write("function", f"{module}:{function.__qualname__}")
         self.add((function.__defaults__, function.__kwdefaults__))
         for cell in function.__closure__ or ():
             try:
                 self.add(cell.cell_contents)
             except ValueError:
                 self._write("empty cell")
-        if _is_library(function.__module__):
+        if _is_library(module):
             return
         self.add(function.__code__)
-        self._modules.add(function.__module__)
-        has_source = _source(function.__module__) is not None
+        self._modules.add(module)
+        has_source = _source(module) is not None
         for name in sorted(set(_names(function.__code__)) & function.__globals__.keys()):
             self._write("global", name)
             self._add_if(function.__globals__[name], may_fail=has_source)
