@@ -61,6 +61,7 @@ class Example:
     def run(self, namespace: dict[str, object]) -> str:
         """What it prints."""
         if self.language == "python":
+            namespace.setdefault("__name__", "__main__")  # as in a script or a notebook
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(compile("\n" * self.line + self.code, "<page>", "exec"), namespace)
