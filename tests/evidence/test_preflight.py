@@ -21,6 +21,14 @@ def test_auto_goes_by_what_fits():
         preflight(facts(10**6, 1_000), "dense", "ggn")
 
 
+@pytest.mark.parametrize("rate", [1e7, 1e10, 1e14])
+def test_the_choice_does_not_depend_on_how_busy_the_machine_is(monkeypatch, rate):
+    monkeypatch.setattr("noisescale.evidence.preflight.arithmetic_rate", lambda: rate)
+    for n, method in ((1_000, "dual"), (2_000, "dual"), (20_000, "lanczos")):
+        facts = Facts(p=50_000, N=n, C=10, rows=9 * n, pass_flops=1e5, widths=None)
+        assert preflight(facts, "auto", "ggn").method == method
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
