@@ -103,6 +103,14 @@ def test_facts_of_mnist(full_mnist):
     assert data.facts("mnist") == facts_of(full_mnist)
 
 
+def test_the_facts_of_fashion_mnist_are_those_of_its_content():
+    try:
+        loaded = data.load_fashion_mnist()
+    except data.DataUnavailableError as error:
+        pytest.skip(f"Fashion-MNIST is out of reach: {error}")
+    assert data.facts("fashion-mnist") == facts_of(loaded)
+
+
 def test_facts_of_other_data_come_from_loading_them_once(monkeypatch):
     calls = []
 
