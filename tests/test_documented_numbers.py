@@ -15,6 +15,9 @@ import pytest
 
 import noisescale as ns
 from noisescale.noise.recipe import SEEN_POWER
+from noisescale.paper import SECTIONS
+from noisescale.paper.shipped import shipped
+from noisescale.uncertainty import mean_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -217,6 +220,36 @@ def figure_10():
     yield "is {:.0f} at B = 1000 and {:.0f} at B = 30, {:.0f} with random labels".format(*top)
 
 
+def appendix_d():
+    kept = shipped(SECTIONS["D"]).data
+    seen = mean_of([one.stiffening for one in kept.networks])
+    yield f"over one fluctuation {seen.value:.2f} ± {seen.std:.2f} times"
+    shown = [kept.network[s].value for s in kept.network if s.kind == "equal g"]
+    yield f"agree only to {max(shown) / min(shown) - 1:.0%}".replace("%", " %")
+
+
+def appendix_e():
+    for name, tuned in zip(
+        ("MNIST", "Fashion-MNIST"), shipped(SECTIONS["E"]).data.tuned, strict=True
+    ):
+        result, change = tuned.result, tuned.difference
+        last = result.recipe
+        yield (
+            f"| B = {last.batch_size}, ε = {last.learning_rate:g}, m = {last.momentum:g} | "
+            f"{result.updates_before:,} → {result.updates_after:,} | "
+            f"{change.value:+.4f} ± {change.std:.4f} |"
+        )
+        yield f"| {name} | {result.start.batch_size} "
+    first = shipped(SECTIONS["E"]).data.tuned[0].result
+    falls = [d for d in first.trail if d.stage == 2 and not d.accepted]
+    yield (
+        "nine times costs {:.4f} ± {:.4f} of validation accuracy by the learning rate and "
+        "{:.4f} ± {:.4f} by the momentum".format(
+            *(x for d in falls for x in (-d.difference, d.difference_std))
+        )
+    )
+
+
 SENTENCES = [
     ("README.md", verdicts_in_the_readme),
     ("README.md", fastest_and_slowest_step),
@@ -231,6 +264,8 @@ SENTENCES = [
     ("docs/evidence.md", evidence_or_validation),
     ("docs/evidence.md", linear_paths),
     ("docs/paper.md", figure_10),
+    ("docs/paper.md", appendix_d),
+    ("docs/tuning.md", appendix_e),
 ]
 
 
