@@ -136,9 +136,10 @@ def trace_curve(
     ``smallest`` is the smallest precision that matters, ``n_values`` how many will be asked for.
     """
     nll, _ = problem.nll_and_gradient()
-    log_occam = METHODS[method].curve(
-        problem, curvature, accuracy, smallest=smallest, n_values=n_values
-    )
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+        log_occam = METHODS[method].curve(
+            problem, curvature, accuracy, smallest=smallest, n_values=n_values
+        )
     return nll, log_occam
 
 

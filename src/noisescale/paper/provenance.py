@@ -15,10 +15,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _PACKAGE = "noisescale"
+_ROOT = str(Path(__file__).parent.parent)
 # What executes, checks and fetches: none of it decides what comes out. What data are is said by
 # their fingerprint, not by how they were loaded.
 _MACHINERY = tuple(
@@ -112,11 +114,15 @@ def _is_data(thing: Any) -> bool:
 
 def _names(tree: ast.AST) -> Iterator[tuple[str, ...]]:
     """Every name that is read, with the attributes asked of it: ``("np", "linalg", "svd")``."""
+    inner = set()  # of longer chains
     for node in ast.walk(tree):
+        if node in inner:
+            continue
         chain: list[str] = []
         while isinstance(node, ast.Attribute):
             chain.append(node.attr)
             node = node.value
+            inner.add(node)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield (node.id, *reversed(chain))
 
@@ -148,6 +154,9 @@ def _parts(value: Any) -> Iterator[Any]:
         yield type(value)
         for entry in fields(value):
             yield from _parts(getattr(value, entry.name))
+    elif isinstance(value, ModuleType):  # one of several that are alike: a method, by name
+        if _is_ours(value.__name__):
+            yield from (part for part in vars(value).values() if _home(part) == value.__name__)
     elif isinstance(value, functools.partial):
         yield from _parts((value.func, value.args, value.keywords))
     elif hasattr(value, "registry") and callable(value):  # singledispatch
@@ -157,12 +166,17 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value
 
 
+def _home(value: Any) -> str | None:
+    """The module that a function or class is defined in."""
+    home = getattr(inspect.unwrap(value), "__module__", None) if callable(value) else None
+    return home if isinstance(home, str) else None
+
+
 def _ours(value: Any) -> bool:
-    home = getattr(inspect.unwrap(value) if callable(value) else value, "__module__", None)
+    home = _home(value)
     return (
-        callable(value)
+        home is not None
         and hasattr(value, "__qualname__")
-        and isinstance(home, str)
         and _is_ours(home)
         and not home.startswith(_MACHINERY)
         and (inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)))
@@ -170,5 +184,7 @@ def _ours(value: Any) -> bool:
 
 
 def _as_text(value: Any) -> str | None:
-    """A constant's value; None for what has no value to speak of."""
+    """A constant's value; None for what has none, or says where this package is installed."""
+    if isinstance(value, str) and value.startswith(_ROOT):
+        return None
     return repr(value) if isinstance(value, bool | int | float | complex | str | bytes) else None
