@@ -73,6 +73,8 @@ def start_python(tmp_path):
             [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
             env=os.environ | {"PYTHONPATH": str(TESTS)},
             start_new_session=True,
+            # A shell's background jobs, and so the tests in one, are deaf to Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
