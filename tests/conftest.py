@@ -63,6 +63,10 @@ def gate(unruly):
     return unruly / "gate"
 
 
+# A shell's background jobs, and so the tests in one, are deaf to it.
+_HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 @pytest.fixture
 def start_python(tmp_path):
     """Run code in a process group of its own, as a terminal would."""
@@ -70,11 +74,9 @@ def start_python(tmp_path):
 
     def start(code, *args):
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
+            [sys.executable, "-c", _HEARS_CTRL_C + textwrap.dedent(code), *map(str, args)],
             env=os.environ | {"PYTHONPATH": str(TESTS)},
             start_new_session=True,
-            # A shell's background jobs, and so the tests in one, are deaf to Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

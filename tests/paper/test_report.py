@@ -182,8 +182,8 @@ def test_a_section_that_other_code_measured_is_shown_as_such_and_measured_again(
     (kept,) = (copy / "measured").glob("section-C-*.json")
     document = json.loads(kept.read_text())
     kept.write_text(json.dumps(document | {"code": "of another version"}))
-    monkeypatch.setattr("noisescale.paper.stages.shipped", lambda section: None)
-    fresh, _ = section_of(made.index.read_text(), "C").split("At full scale")
+    monkeypatch.setattr("noisescale.paper.stages.full_scale", dict)
+    fresh, *_ = section_of(made.index.read_text(), "C").split("shipped,")
     assert "with another version" not in fresh
     again = redraw(copy)
     assert again.claims == made.claims
@@ -213,7 +213,7 @@ def test_what_was_measured_is_not_measured_again(report, tmp_path, monkeypatch):
     copy = shutil.copytree(out, tmp_path / "copy")
     for section in SECTIONS.values():
         monkeypatch.setitem(SECTIONS, section.id, refusing(section))
-    monkeypatch.setattr("noisescale.paper.stages.shipped", lambda section: None)
+    monkeypatch.setattr("noisescale.paper.stages.full_scale", dict)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         again = run_paper(copy, scale="smoke")

@@ -168,7 +168,7 @@ def test_what_is_no_score_is_refused(tune, train, told):
 
 def test_runs_that_hang_are_given_up(tune, tmp_path):
     train = functions.HangingWhenSmall(tmp_path)
-    options = {"timeout": 4, "batch_sizes": [8, 32, 128, 512], "store": tmp_path, "seeds": 2}
+    options = {"timeout": 2, "batch_sizes": [8, 32, 128, 512], "store": tmp_path, "seeds": 2}
     found = tune(train, **options)
     assert found.start.batch_size == pytest.approx(50, rel=0.2)
     hung = (tmp_path / "hung").stat().st_size

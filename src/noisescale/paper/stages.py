@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -184,11 +185,7 @@ def _write(
     here = {section.id: Shown.of(section, kept) for section, kept in measured}
     claims = head | {"claims": entries(j for shown in here.values() for j in shown.judgements)}
     progress.line("full-scale results")
-    full = {
-        section.id: Shown.of(section, kept)
-        for section in SECTIONS.values()
-        if (kept := shipped(section)) is not None
-    }
+    full = full_scale()
     for shown in here.values():
         for picture in shown.pictures:
             write_whole(out / "figures" / f"{picture.name}.svg", picture.svg)
@@ -198,3 +195,13 @@ def _write(
     write_whole(index, render(claims, here, full, SECTIONS.values(), runs_table(store)))
     primary = [j for shown in full.values() for j in shown.judgements if j.primary]
     return PaperReport(index, claims, {j.id: j.verdict.value for j in primary})
+
+
+@cache
+def full_scale() -> dict[str, Shown]:
+    """What ships with noisescale, judged and drawn, by section."""
+    return {
+        section.id: Shown.of(section, kept)
+        for section in SECTIONS.values()
+        if (kept := shipped(section)) is not None
+    }

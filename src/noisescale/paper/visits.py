@@ -58,7 +58,7 @@ def measure_visits(context: Context) -> Visits:
     pair = _run(_halved(_STEP), _starts(landscape, n), time / _STEP, seed=0)
     fine, coarse = (_shares(landscape, pair[name]) for name in ("fine", "coarse"))
     by_temperature = {}
-    every = 3 if context.scale == "smoke" else 1
+    every = 10 if context.scale == "smoke" else 1
     for k, T in enumerate(_TEMPERATURES[::every]):
         kernel = overdamped(gradient, step_size=_STEP, temperature=T)
         draws = _run(kernel, _starts(landscape, n // 3)["fine"], time / _STEP, seed=1 + k)

@@ -29,10 +29,11 @@ def test_the_map_is_scikit_learns(n_classes, shape):
     x, y = make(n_classes, *SHAPES[shape])
     fit = fit_map(linear_problem(x, y, fit_intercept=False), prior_precision=0.7)
     reference = LogisticRegression(
-        C=1 / 0.7, fit_intercept=False, tol=1e-12, solver="newton-cholesky"
+        C=1 / 0.7, fit_intercept=False, tol=1e-9, solver="newton-cg"
     ).fit(x, y)
-    # Both gradients are below 1e-8 and the cost's curvature is at least 0.7.
-    np.testing.assert_allclose(np.atleast_2d(fit.coef), reference.coef_, atol=2e-8)
+    # The reference's gradient, of a mean, is below 1e-9 in each of p directions, and the curvature
+    # of the sum at least 0.7: |w - w'| <= 60 sqrt(3600) 1e-9/0.7 = 5e-6.
+    np.testing.assert_allclose(np.atleast_2d(fit.coef), reference.coef_, atol=5e-6)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
