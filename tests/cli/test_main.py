@@ -72,9 +72,7 @@ def test_cheap_commands_do_not_import_jax():
 
 
 def test_paper_ends_with_the_path_of_the_report(tmp_path):
-    done = process(
-        "paper", "--scale", "smoke", "--only", "1", "--out", str(tmp_path / "report")
-    )
+    done = process("paper", "--scale", "smoke", "--only", "1", "--out", str(tmp_path / "report"))
     assert done.returncode == 0, done.stderr
     last = done.stdout.strip().splitlines()[-1]
     assert last == f"Report: {(tmp_path / 'report' / 'index.html').resolve()}"
