@@ -206,10 +206,10 @@ def _draw_entry(examples: Histogram, batches: Histogram) -> Picture:
         panels = figure.subplots(1, 2)
         _draw_histogram(panels[0], examples, "(a) over examples")
         panels[0].text(
-            0.98,
+            0.02,
             0.95,
             f"{examples.at_zero:.0%} exactly 0, not drawn",
-            ha="right",
+            ha="left",
             va="top",
             transform=panels[0].transAxes,
             fontsize=8,
