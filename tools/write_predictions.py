@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from noisescale.noise.batch_law import PAPER_LAW
-from noisescale.paper.law import CASES, Case
+from noisescale.paper.law_cases import CASES, Case
 
 RESULTS = Path(__file__).parent.parent / "results"
 

@@ -177,7 +177,7 @@ class BatchSizeLaw:
         if not math.isfinite(top):
             return math.inf
         parts = sum((part / top) ** self.sharpness for part in (noise, budget))
-        return top * parts ** (1 / self.sharpness)
+        return float(top * parts ** (1 / self.sharpness))
 
     def _interval(
         self, value: float, effective: float, n_train: int, steps: int | None, epochs: float | None

@@ -55,7 +55,7 @@ def law_points(frame: pd.DataFrame) -> tuple[LawPoint, ...]:
     check_numbers(runs, "momentum", "in [0, 1)", lambda v: 0 <= v < 1)
     points = []
     for values, part in runs.groupby(_FIELDS):
-        rate, momentum, n_train, steps = (float(value) for value in values)
+        rate, momentum, n_train, steps = np.array(values, float).tolist()
         seeds = part.groupby("batch_size")["seed"].transform("nunique")
         peak = find_peak(part[seeds == seeds.max()], n_resamples=1)
         points.append(LawPoint(rate / _unit(part), momentum, int(n_train), int(steps), peak))
