@@ -101,14 +101,14 @@ def test_adamw_side_by_side_in_tokens_and_on_more_devices():
 def test_more_data_by_the_law_beside_the_papers_rule():
     more = ("--epochs=90", "--to-n-train=400000")
     shown = json.loads(run(*TUNED, *more, "--to-epochs=90", "--json").out)
-    assert shown["two-branch law"]["batch_size"] == 396
+    assert shown["two-branch law"]["batch_size"] == 410
     assert shown["two-branch law"]["branch"] == "noise"
     assert shown["linear rule"]["batch_size"] == 2048
     asked = run(*TUNED, *more)
     assert asked.code == 0
     assert "two-branch law: with another n_train the best batch size depends on the" in asked.out
     both = json.loads(run(*TUNED, *more, "--to-epochs=90", "--to-batch-size=2048", "--json").out)
-    assert both["two-branch law"]["learning_rate"] == pytest.approx(0.1 * 2048 / 396)
+    assert both["two-branch law"]["learning_rate"] == pytest.approx(0.1 * 2048 / 410)
 
 
 def test_a_stream_and_a_batch_that_does_not_divide():

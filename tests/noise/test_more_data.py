@@ -1,13 +1,12 @@
 """More data: against the law itself, solved by bisection, and against what was measured."""
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import noisescale as ns
+from noisescale.noise.batch_law import PAPER_LAW
 from noisescale.noise.more_data import EPOCHS, POWER, SHARPNESS, batch_for_more_data
 
 
@@ -74,8 +73,8 @@ RECIPE = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, momentum=0
 
 def test_recipes_say_what_binds_and_what_is_open():
     same = RECIPE.scaled_to(n_train=400_000, epochs=90)
-    assert (same.batch_size, same.branch) == (396, "noise")
-    assert same.batch_size_interval == pytest.approx((328.6, 439.6), abs=0.1)
+    assert (same.batch_size, same.branch) == (round(256 * 8**POWER.value), "noise")
+    assert same.batch_size_interval == pytest.approx((256 * 8**POWER.low, 256 * 8**POWER.high))
     assert "with this recipe as its one point" in same.notes[0]
     assert "the noise binds" in same.notes[1]
     few = RECIPE.scaled_to(n_train=400_000, steps=5_000)
@@ -88,7 +87,7 @@ def test_recipes_say_what_binds_and_what_is_open():
     unknown = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000).scaled_to(
         n_train=400_000, epochs=90
     )
-    assert unknown.batch_size == 396
+    assert unknown.batch_size == same.batch_size
     assert "taken to have had as many epochs" in unknown.notes[1]
 
 
@@ -102,27 +101,26 @@ def test_more_data_and_more_devices_at_once():
     assert held.learning_rate == pytest.approx(0.1 * 256 / grown.batch_size)
 
 
-@dataclass
-class Prediction:
-    value: float
-    low: float
-    high: float
-    branch: str
-
-
-class Law:
-    """The interface of a law that the user has fitted."""
-
-    def predict(self, *, learning_rate, momentum, n_train, steps=None, epochs=None):
-        assert (learning_rate, momentum, n_train, steps) == (0.05, 0.9, 10_000, None)
-        return Prediction(100.4 * epochs, 80.0, 130.0, "noise")
-
-
 def test_a_law_of_ones_own_is_taken_at_its_word():
     recipe = ns.Recipe(
         learning_rate=0.1, dampening=0.5, batch_size=256, n_train=5_000, momentum=0.9
     )
-    found = recipe.scaled_to(n_train=10_000, epochs=1, law=Law())
-    assert found.batch_size == 100
-    assert found.batch_size_interval == (80.0, 130.0)
-    assert found.notes[0] == "by your law B = 100 [80, 130]"
+    told = PAPER_LAW.predict(learning_rate=0.05, momentum=0.9, n_train=10_000, epochs=100)
+    found = recipe.scaled_to(n_train=10_000, epochs=100, law=PAPER_LAW)
+    assert found.batch_size == round(told.value)
+    assert found.batch_size_interval == (told.low, told.high)
+    assert found.notes[0] == f"by your law B = {told}"
+    few = recipe.scaled_to(n_train=10_000, epochs=3, law=PAPER_LAW)
+    assert "3 epochs are fewer than" in few.notes[1]
+
+
+@pytest.mark.parametrize(("N", "steps"), [(2_000, 10_000), (60_000, 10_000), (60_000, 2_500)])
+def test_one_point_of_the_papers_own_law_leads_along_it(N, steps):
+    setting = {"learning_rate": 0.1, "momentum": 0.9}
+    first = PAPER_LAW.predict(**setting, n_train=1_000, steps=10_000).value
+    found = batch_for_more_data(
+        first, n_train=(1_000, N), epochs=10_000 * first / 1_000, to_steps=steps
+    )
+    told = PAPER_LAW.predict(**setting, n_train=N, steps=steps)
+    assert found.batch_size == pytest.approx(told.value, rel=1e-9)
+    assert found.branch == told.branch

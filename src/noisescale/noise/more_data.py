@@ -1,6 +1,6 @@
 """A recipe's batch size with more data: two branches, and what one point leaves open.
 
-On the paper's network the best batch size follows
+On the paper's network the best batch size follows ``batch_law.py``,
 
     B^q = A^q + C^q,    A = a epsilon/(1 - m) N^alpha,    C = c N/T
 
@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from noisescale.uncertainty import Estimate
+from noisescale.noise.batch_law import PAPER_LAW, BatchSizeLaw
 
 if TYPE_CHECKING:
     from noisescale.noise.recipe import Recipe
 
-# Of the paper's network, from figures 5, 6 and 7, with 95 % intervals.
-POWER = Estimate(0.21, low=0.12, high=0.26)  # alpha
-EPOCHS = Estimate(15.4, low=12.2, high=18.1)  # c
-SHARPNESS = 4.0  # q: how suddenly one branch takes over from the other; from 2 to 8 do alike
+# Of the paper's network, with 95 % intervals.
+POWER = PAPER_LAW.power  # alpha
+EPOCHS = PAPER_LAW.epochs  # c
+SHARPNESS = PAPER_LAW.sharpness  # q
 
 _BINDS = {
     "noise": "the noise binds: the batch grows with a low power of N, and with the learning rate",
@@ -94,7 +94,7 @@ def batch_for_more_data(
 
 
 def choose_batch(
-    recipe: "Recipe", n_train: int, length: dict[str, Any], law: Any
+    recipe: "Recipe", n_train: int, length: dict[str, Any], law: BatchSizeLaw | None
 ) -> tuple[BatchChoice, list[str]]:
     """The batch of ``recipe`` with ``n_train`` examples, and why; ``length`` has epochs or steps.
 
@@ -109,8 +109,8 @@ def choose_batch(
             n_train=n_train,
             **length,
         )
-        choice = BatchChoice(told.value, told.low, told.high, told.branch)
-        notes = [f"by your law B = {told.value:.3g} [{told.low:.3g}, {told.high:.3g}]"]
+        choice = BatchChoice(told.value, told.low, told.high, told.branch, not told.notes)
+        notes = [f"by your law B = {told}", *told.notes]
     return choice, [*notes, _BINDS[choice.branch]] if choice.has_answer else notes
 
 

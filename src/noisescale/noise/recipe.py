@@ -18,6 +18,7 @@ from typing import Any
 from noisescale.checks import check_choice, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.adam import AdamRecipe
+from noisescale.noise.batch_law import BatchSizeLaw
 from noisescale.noise.batch_recipe import BatchRecipe, kept_warmup
 from noisescale.noise.more_data import choose_batch
 from noisescale.noise.recipe_notes import ADVICE, PAPERS_RULE, what_to_watch
@@ -157,7 +158,7 @@ class Recipe(BatchRecipe):
         steps: int | None = None,
         via: str | None = None,
         rule: str | None = None,
-        law: Any = None,
+        law: BatchSizeLaw | None = None,
     ) -> "Recipe":
         """Change one quantity or more, and move another so that the noise stays as it is.
 
@@ -170,7 +171,7 @@ class Recipe(BatchRecipe):
             rule: ``"linear"`` keeps epsilon N/(B (1 - m)), which is what practitioners expect and
                 the default; ``"exact"`` keeps g itself. A new ``n_train`` follows neither unless
                 one is named, but what was measured of the paper's network: the batch grows as
-                N^0.21 where noise binds, as N/T where the number T of updates does. One recipe does
+                N^0.23 where noise binds, as N/T where the number T of updates does. One recipe does
                 not tell which binds on your task: ``batch_size_interval`` spans both.
             law: a :class:`noisescale.BatchSizeLaw` fitted on your own task, to be used instead.
 
@@ -180,7 +181,7 @@ class Recipe(BatchRecipe):
         Recipe(learning_rate=0.4, batch_size=1024, n_train=50000, momentum=0, epochs=90)
         >>> more = recipe.scaled_to(n_train=400_000, epochs=90)
         >>> more.batch_size, [round(size) for size in more.batch_size_interval]
-        (396, [329, 440])
+        (410, [362, 452])
         """
         asked = {
             "batch_size": batch_size,
@@ -225,7 +226,7 @@ class Recipe(BatchRecipe):
         return replace(moved, notes=(PAPERS_RULE, *moved.notes))
 
     def _with_more_data(
-        self, n_train: int, epochs: float | None, steps: int | None, law: Any
+        self, n_train: int, epochs: float | None, steps: int | None, law: BatchSizeLaw | None
     ) -> "Recipe":
         """With another N, and the batch by the law."""
         if (epochs is None) == (steps is None):
