@@ -28,6 +28,7 @@ from noisescale.noise import (
 from noisescale.noise.batch_law import (
     BatchSizeLaw as BatchSizeLaw,
     BestBatch as BestBatch,
+    PAPER_LAW as PAPER_LAW,
 )
 from noisescale.noise.gradients import (
     gradient_noise as gradient_noise,

@@ -74,7 +74,7 @@ def test_the_fit_finds_the_constants_that_made_the_runs(law):
 
 
 def test_predictions_are_the_formula(law):
-    at = dict(learning_rate=0.2, momentum=0.8, n_train=7_000, steps=5_000)
+    at = {"learning_rate": 0.2, "momentum": 0.8, "n_train": 7_000, "steps": 5_000}
     a, alpha, c = law.scale.value, law.power.value, law.epochs.value
     noise, budget = a * 0.2 / 0.2 * 7**alpha, c * 7_000 / 5_000
     predicted = law.predict(**at)
@@ -85,7 +85,7 @@ def test_predictions_are_the_formula(law):
 
 
 def test_epochs_are_the_updates_that_the_batch_leaves(law):
-    at = dict(learning_rate=0.1, momentum=0.9, n_train=50_000)
+    at = {"learning_rate": 0.1, "momentum": 0.9, "n_train": 50_000}
     by_epochs = law.predict(**at, epochs=30)
     steps = 30 * 50_000 / by_epochs.value
     assert law.predict(**at, steps=round(steps)).value == pytest.approx(by_epochs.value, rel=1e-3)

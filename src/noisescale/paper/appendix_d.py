@@ -86,7 +86,7 @@ _THIN = 10  # updates between two looks, well below a relaxation
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A minimum of the network with its leading curvature directions.
 
     ``noise`` is the variance of per-example gradients along each.
@@ -141,11 +141,12 @@ def measure(context: Context) -> Data:
 
 def fluctuations(context: Context, seed: int) -> Fluctuations:
     """Those of the network about one minimum, at every setting."""
-    place = _place(context, seed)
+    place = find_place(context, seed)
     shown = {}
     for setting in _NETWORK[:: _EVERY[context.scale]]:
         context.progress.line(f"appendix D: {setting}, the network, seed {seed}")
-        shown[setting] = _network(context, setting, place, seed)
+        length = _RELAXATIONS[context.scale]
+        shown[setting] = shown_by_network(context, setting, place, seed, length)
     return Fluctuations(float(place.curvatures[0]), _stiffening(context, place), shown)
 
 
@@ -255,7 +256,8 @@ def _quadratic(context: Context, setting: Setting) -> Estimate:
     return mean_of(2 * setting.n_train * h * (settled**2).mean(axis=0) / F)
 
 
-def _place(context: Context, seed: int) -> _Place:
+def find_place(context: Context, seed: int) -> Place:
+    """A minimum of the network under L2, by full-batch descent."""
     subset = context.data.subset(n_train=N_TRAIN, seed=seed)
     data = (subset.x_train, subset.y_train)
     network = network_at(context.scale)
@@ -278,10 +280,10 @@ def _place(context: Context, seed: int) -> _Place:
         problem, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(mean)])
     )
     noise = np.array([v @ (S @ v) for v in directions.T])
-    return _Place(params, data, (curvatures + _PRIOR_PRECISION) / N_TRAIN, directions, noise)
+    return Place(params, data, (curvatures + _PRIOR_PRECISION) / N_TRAIN, directions, noise)
 
 
-def _stiffening(context: Context, place: _Place) -> float:
+def _stiffening(context: Context, place: Place) -> float:
     """How far from quadratic the minimum is on the scale of its fluctuations at g."""
     nll = LIKELIHOODS["categorical"]
     model = Model.at(network_at(context.scale), place.params, *place.data, nll)
@@ -297,7 +299,9 @@ def _stiffening(context: Context, place: _Place) -> float:
     return float(np.mean(ratios))
 
 
-def _network(context: Context, setting: Setting, place: _Place, seed: int) -> Array:
+def shown_by_network(
+    context: Context, setting: Setting, place: Place, seed: int, relaxations: float
+) -> Array:
     """The noise scale that the network's fluctuations show, in each of some blocks of time."""
     network, nll = network_at(context.scale), LIKELIHOODS["categorical"]
     x, y = map(jnp.asarray, place.data)
@@ -310,7 +314,6 @@ def _network(context: Context, setting: Setting, place: _Place, seed: int) -> Ar
         gradient = jax.grad(flat.nll_sum)(w, x[batch], y[batch])
         return gradient / B + _PRIOR_PRECISION / N * w, None
 
-    relaxations = _RELAXATIONS[context.scale]
     slowest = (1 - setting.momentum) / (setting.learning_rate * place.curvatures[-1])  # updates
     start = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(place.params)])
     kernel = corrected_sgld(

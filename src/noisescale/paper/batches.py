@@ -59,7 +59,8 @@ def size_of(at: Circumstances) -> Size:
     return SIZES[at.scale]
 
 
-def _shared(context: Context) -> dict[str, Any]:
+def shared_fields(context: Context) -> dict[str, Any]:
+    """What all runs of figures 3, 4 and 8 have in common."""
     size = size_of(context.at)
     return {
         "data": context.data.name,
@@ -80,7 +81,7 @@ def plain_plan(
     """Batch sizes (all of the scale's unless given) without L2: figures 3 and 4, and the units."""
     size = size_of(context.at)
     return make_plan(
-        _shared(context)
+        shared_fields(context)
         | {"n_evaluations": size.n_evaluations, "cost_convention": cost_convention},
         grid={"batch_size": batch_sizes or size.batch_sizes},
         seeds=context.seeds,
@@ -90,7 +91,7 @@ def plain_plan(
 def regularised_plan(context: Context) -> list[RunConfig]:
     """The small and the large batch with L2, under both readings of the penalty: figure 8."""
     return make_plan(
-        _shared(context) | {"evaluate_at": late_steps(size_of(context.at))},
+        shared_fields(context) | {"evaluate_at": late_steps(size_of(context.at))},
         grid={
             "batch_size": (SMALL, size_of(context.at).large),
             "prior_precision": PENALTIES.values(),
@@ -102,7 +103,7 @@ def regularised_plan(context: Context) -> list[RunConfig]:
 def linear_plan(context: Context) -> list[RunConfig]:
     """Softmax regression at the small and the large batch: C34."""
     return make_plan(
-        _shared(context) | {"hidden_widths": (), "evaluate_at": "final"},
+        shared_fields(context) | {"hidden_widths": (), "evaluate_at": "final"},
         grid={"batch_size": (SMALL, size_of(context.at).large)},
         seeds=context.seeds,
     )

@@ -109,13 +109,15 @@ def _one_path(data: Dataset, preprocessing: str, labels: str, seed: int, grid: A
     return np.array(rows)
 
 
-def whiten(x: Array, *others: Array) -> tuple[Array, ...]:
+def whiten(x: Array, *others: Array, floor: float = 0.0) -> tuple[Array, ...]:
     """Centred, rotated and scaled so that the training images have unit covariance.
 
-    Directions in which the training images do not vary are dropped.
+    Directions in which the training images do not vary are dropped. With a ``floor``, directions
+    whose variance is below that share of the largest are scaled as if they had it.
     """
     mean = x.mean(axis=0)
     _, s, vt = np.linalg.svd(x - mean, full_matrices=False)
     kept = s > 1e-10 * s[0]
-    to_unit = vt[kept].T / s[kept] * np.sqrt(len(x) - 1)
+    scales = np.maximum(s[kept], np.sqrt(floor) * s[0])
+    to_unit = vt[kept].T / scales * np.sqrt(len(x) - 1)
     return tuple((images - mean) @ to_unit for images in (x, *others))

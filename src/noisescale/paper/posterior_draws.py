@@ -142,7 +142,7 @@ def draws_of_network(context: Context, seed: int) -> Draws:
         seed=seed,
         **_NETWORK[context.scale],
     )
-    return _score(network, minimum, samples, data, "categorical", _NETWORK_PRECISION)
+    return score_draws(network, minimum, samples, data, "categorical", _NETWORK_PRECISION)
 
 
 def draws_of_logistic(context: Context, seed: int) -> Draws:
@@ -164,10 +164,10 @@ def draws_of_logistic(context: Context, seed: int) -> Draws:
         seed=seed,
         **_LOGISTIC[context.scale],
     )
-    return _score(model, minimum, samples, data, "bernoulli", best.prior_precision)
+    return score_draws(model, minimum, samples, data, "bernoulli", best.prior_precision)
 
 
-def _score(
+def score_draws(
     model: Callable[[Any, Any], Any],
     minimum: Any,
     samples: PosteriorSamples,
@@ -175,6 +175,7 @@ def _score(
     likelihood: str,
     prior_precision: float,
 ) -> Draws:
+    """Test errors and cross-entropies of the minimum, of the samples, and of their mean."""
     nll = LIKELIHOODS[likelihood]
     test = (jnp.asarray(data.x_test), jnp.asarray(data.y_test))
 
