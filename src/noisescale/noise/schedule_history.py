@@ -46,10 +46,10 @@ def schedule_of(
         if stages and size <= stages[-1].batch_size:
             continue
         check_units(size, n_train, unit, sequence_length)
+        start = start if stages else 0.0  # the first stage reaches back to the start of training
         epoch = math.nan if n_train is None else start / n_train
         g = math.nan if n_train is None else rate * loudness(size, n_train, "exact")
-        # The first stage reaches back to the start of training.
-        stages.append(Stage(epoch if stages else 0.0, rate, size, g, start if stages else 0.0))
+        stages.append(Stage(epoch, rate, size, g, start))
     notes = [f"from {len(critical)} readings of the critical batch size"]
     if len(critical) < len(frame):
         notes.append(f"{len(frame) - len(critical)} readings were undetermined and are left out")

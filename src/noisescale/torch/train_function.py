@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from noisescale.checks import check_choice
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 from noisescale.torch.tensors import collect, to_numpy
@@ -49,11 +50,24 @@ class TorchTrainFunction:
         self, *, batch_size: int, learning_rate: float, momentum: float, steps: int, seed: int
     ) -> float:
         """Train, and score on the validation data; NaN if training diverged."""
-        torch.manual_seed(seed)
-        module = self.make_module().to(self.device)
+        module = self._fresh(seed)
         optimiser = torch.optim.SGD(
             module.parameters(), lr=learning_rate, momentum=momentum, weight_decay=self.weight_decay
         )
+        return self._trained(module, optimiser, batch_size, steps, seed)
+
+    def _fresh(self, seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        return self.make_module().to(self.device)
+
+    def _trained(
+        self,
+        module: torch.nn.Module,
+        optimiser: torch.optim.Optimizer,
+        batch_size: int,
+        steps: int,
+        seed: int,
+    ) -> float:
         x, y = (tensor.to(self.device) for tensor in self.train_data)
         rng = random_stream(seed, "batches")
         batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
@@ -76,6 +90,27 @@ class TorchTrainFunction:
         return float(self.metric(outputs, y)) if torch.isfinite(outputs).all() else math.nan
 
 
+class TorchAdamWTrainFunction(TorchTrainFunction):
+    """The same by ``torch.optim.AdamW``, whose betas and weight decay the tuner gives."""
+
+    def __call__(  # type: ignore[override]  # what it takes says what it trains by
+        self,
+        *,
+        batch_size: int,
+        learning_rate: float,
+        betas: tuple[float, float],
+        weight_decay: float,
+        steps: int,
+        seed: int,
+    ) -> float:
+        """Train, and score on the validation data; NaN if training diverged."""
+        module = self._fresh(seed)
+        optimiser = torch.optim.AdamW(
+            module.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay
+        )
+        return self._trained(module, optimiser, batch_size, steps, seed)
+
+
 def train_function(
     make_module: Callable[[], torch.nn.Module],
     train_set: Any,
@@ -83,10 +118,11 @@ def train_function(
     *,
     loss: Loss = torch.nn.functional.cross_entropy,
     metric: Metric = accuracy,
+    optimizer: str = "sgd",
     weight_decay: float = 0.0,
     device: str = "cpu",
 ) -> TorchTrainFunction:
-    """A function to tune, for a PyTorch module trained by ``torch.optim.SGD``.
+    """A function to tune, for a PyTorch module trained by ``torch.optim.SGD`` or ``AdamW``.
 
     Args:
         make_module: makes a fresh module; PyTorch's seed is set before each call.
@@ -94,9 +130,13 @@ def train_function(
             read once and held in memory.
         loss: ``(outputs, y) -> mean loss``.
         metric: ``(outputs, y) -> score``, higher is better; on the CPU.
-        weight_decay: as in ``torch.optim.SGD``.
-        device: where to train. With a GPU, tune with ``workers=1``.
+        optimizer: ``"sgd"`` or ``"adamw"``; the latter is tuned by Adam's rules.
+        weight_decay: as in ``torch.optim.SGD``; that of AdamW is the tuner's to give.
+        device: where to train. With a GPU, tune with ``accelerator=True``.
     """
+    check_choice("optimizer", optimizer, ("sgd", "adamw"))
+    if optimizer == "adamw" and weight_decay:
+        raise InputError("AdamW's weight decay is tuned: give it to tune_large_batch instead.")
     if isinstance(make_module, torch.nn.Module) or not callable(make_module):
         raise InputError(
             "make_module must be a function that makes a fresh module, such as lambda: "
@@ -110,8 +150,10 @@ def train_function(
     train_data, validation_data = collect(train_set), collect(validation_set)
     arrays = [to_numpy(tensor) for tensor in (*train_data, *validation_data)]
     # The module as it is made from one seed: its classes with their code, and its initialisation.
-    name = identity_of("torch", arrays, make_module, made, loss, metric, weight_decay)
-    return TorchTrainFunction(
+    parts = [arrays, make_module, made, loss, metric, weight_decay]
+    name = identity_of("torch" if optimizer == "sgd" else f"torch {optimizer}", *parts)
+    kind = TorchTrainFunction if optimizer == "sgd" else TorchAdamWTrainFunction
+    return kind(
         make_module,
         train_data,
         validation_data,

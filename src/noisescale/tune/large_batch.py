@@ -118,6 +118,7 @@ def tune_large_batch(
         sizes=_first_sizes(batch_sizes if near is None else around(near, limit), limit),
         limit=limit,
         tolerance=tolerance,
+        spacing=4 if near is None else 2,
         seeds=n_seeds,
         max_seeds=max(check_whole("max_seeds", max_seeds, at_least=2), n_seeds),
     )

@@ -163,9 +163,18 @@ class MarginTuner(Tuner):
         assert self.start is not None
         assert self.current is not None
         if self.unclear and self.current.batch_size <= self.start.batch_size:
-            recipe, found = min(self.unclear, key=lambda pair: pair[0].batch_size)
+            recipe, found = self._most_promising(self.unclear)
             return f"noise hides whether {in_words(recipe)} is worse; {self._would_decide(found)}."
         return None
+
+    def _most_promising(
+        self, unclear: list[tuple[AnyRecipe, Difference]]
+    ) -> tuple[AnyRecipe, Difference]:
+        """The largest batch that seems to be within the tolerance, or else the nearest to it."""
+        likely = [pair for pair in unclear if pair[1].mean >= -self.tolerance]
+        if likely:
+            return max(likely, key=lambda pair: pair[0].batch_size)
+        return max(unclear, key=lambda pair: pair[1].mean - pair[1].reach)
 
     def _would_decide(self, found: Difference) -> str:
         """Seeds or a tolerance with which the same difference would be decided."""
@@ -190,7 +199,7 @@ class MarginTuner(Tuner):
             told += ", up to the largest batch allowed"
         beyond = [p for p in self.unclear if p[0].batch_size > self.current.batch_size]
         if beyond and ratio > 1:
-            recipe, found = min(beyond, key=lambda pair: pair[0].batch_size)
+            recipe, found = self._most_promising(beyond)
             told += f"; B = {recipe.batch_size} is not decided: {self._would_decide(found)}"
         return told + "."
 

@@ -23,7 +23,6 @@ from noisescale.tune.result import Decision, TuneResult, in_words
 from noisescale.tune.scores import AnyRecipe, BudgetSpentError, Trials, means, peak_frame
 from noisescale.uncertainty import Estimate, mean_of
 
-_COARSE = 4  # ratio of the first batch sizes, halved around the best
 FACTOR = 3  # the paper's, for batch sizes and for a learning rate that is too high
 REDUCTIONS = 5  # of the learning rate before giving up
 _WORTHWHILE = 1.2  # growth up to the hardware's limit that is still worth a step
@@ -46,6 +45,7 @@ class Plan:
     seeds: int
     max_seeds: int
     tolerance: float | None = None
+    spacing: int = 4  # ratio of the first batch sizes, by which they are widened too
 
     @property
     def ways(self) -> tuple[str, ...]:
@@ -116,9 +116,9 @@ class Tuner:
             if self.current is None or self.start is None:
                 self.current = self.start = self._recipe(rate, sizes[k])
             if k == 0 and sizes[0] > 1:
-                sizes.insert(0, max(1, sizes[0] // _COARSE))
+                sizes.insert(0, max(1, sizes[0] // self.plan.spacing))
             elif k == len(sizes) - 1 and sizes[-1] < self.plan.limit:
-                sizes.append(min(sizes[-1] * _COARSE, self.plan.limit))
+                sizes.append(min(sizes[-1] * self.plan.spacing, self.plan.limit))
             else:
                 break
         finer = {round(math.sqrt(a * b)) for a, b in pairwise(sizes) if sizes[k] in (a, b)}
