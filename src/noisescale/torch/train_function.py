@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from noisescale.errors import InputError
+from noisescale.jobs.identity import Identity, identity_of
 from noisescale.seeds import random_stream
 from noisescale.torch.tensors import collect, to_numpy
 from noisescale.training.sampling import BatchStream
-from noisescale.tune.identity import Identity, identity_of
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
