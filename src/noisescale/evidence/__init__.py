@@ -8,6 +8,11 @@ from noisescale.evidence.laplace import (
     permutation_degeneracy,
 )
 from noisescale.evidence.predict import posterior_predict
+from noisescale.evidence.prequential import (
+    PrequentialEvidence,
+    fit_function,
+    prequential_evidence,
+)
 from noisescale.evidence.prior_choice import EvidenceCurve, evidence_curve
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.likelihood import Likelihood, gaussian
@@ -18,13 +23,16 @@ __all__ = [
     "EvidenceCurve",
     "Likelihood",
     "NotAMinimumWarning",
+    "PrequentialEvidence",
     "Spectrum",
     "compare",
     "evidence_curve",
+    "fit_function",
     "gaussian",
     "log_evidence",
     "log_evidence_from_operator",
     "permutation_degeneracy",
     "posterior_predict",
+    "prequential_evidence",
     "spectrum",
 ]

@@ -22,11 +22,19 @@ from noisescale.evidence.occam.term import Accuracy
 from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
 from noisescale.noise.gradients import GradientNoise, noise_of
+from noisescale.torch.fit_function import fit_function
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import to_numpy
 from noisescale.torch.train_function import train_function
 
-__all__ = ["evidence_curve", "gradient_noise", "log_evidence", "spectrum", "train_function"]
+__all__ = [
+    "evidence_curve",
+    "fit_function",
+    "gradient_noise",
+    "log_evidence",
+    "spectrum",
+    "train_function",
+]
 
 
 def log_evidence(

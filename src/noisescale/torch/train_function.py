@@ -27,6 +27,47 @@ def accuracy(outputs: torch.Tensor, y: torch.Tensor) -> float:
     return float((outputs.argmax(1) == y).float().mean())
 
 
+def trained(
+    make_module: Callable[[], torch.nn.Module],
+    data: Tensors,
+    loss: Loss,
+    *,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+    steps: int,
+    seed: int,
+    device: str,
+) -> torch.nn.Module | None:
+    """A fresh module after so many updates of SGD; None if training diverged."""
+    torch.manual_seed(seed)
+    module = make_module().to(device)
+    optimiser = torch.optim.SGD(
+        module.parameters(), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
+    )
+    x, y = (tensor.to(device) for tensor in data)
+    rng = random_stream(seed, "batches")
+    batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
+    module.train()
+    for step in range(1, steps + 1):
+        batch = torch.from_numpy(batches.take(1)[0].astype(np.int64)).to(device)
+        optimiser.zero_grad()
+        value = loss(module(x[batch]), y[batch])
+        value.backward()
+        optimiser.step()
+        if (step % _LOOK == 0 or step == steps) and not torch.isfinite(value):
+            return None
+    return module
+
+
+def outputs_of(module: torch.nn.Module, x: torch.Tensor, device: str) -> torch.Tensor:
+    """The outputs for all of ``x``, on the CPU, in evaluation mode."""
+    module.eval()
+    with torch.no_grad():
+        return torch.cat([module(part.to(device)).cpu() for part in x.split(_ROWS)])
+
+
 @dataclass(frozen=True, eq=False)
 class TorchTrainFunction:
     """See :func:`train_function`."""
@@ -49,30 +90,25 @@ class TorchTrainFunction:
         self, *, batch_size: int, learning_rate: float, momentum: float, steps: int, seed: int
     ) -> float:
         """Train, and score on the validation data; NaN if training diverged."""
-        torch.manual_seed(seed)
-        module = self.make_module().to(self.device)
-        optimiser = torch.optim.SGD(
-            module.parameters(), lr=learning_rate, momentum=momentum, weight_decay=self.weight_decay
+        module = trained(
+            self.make_module,
+            self.train_data,
+            self.loss,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            weight_decay=self.weight_decay,
+            steps=steps,
+            seed=seed,
+            device=self.device,
         )
-        x, y = (tensor.to(self.device) for tensor in self.train_data)
-        rng = random_stream(seed, "batches")
-        batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
-        module.train()
-        for step in range(1, steps + 1):
-            batch = torch.from_numpy(batches.take(1)[0].astype(np.int64)).to(self.device)
-            optimiser.zero_grad()
-            loss = self.loss(module(x[batch]), y[batch])
-            loss.backward()
-            optimiser.step()
-            if (step % _LOOK == 0 or step == steps) and not torch.isfinite(loss):
-                return math.nan
+        if module is None:
+            return math.nan
         return self._score(module)
 
     def _score(self, module: torch.nn.Module) -> float:
-        module.eval()
         x, y = self.validation_data
-        with torch.no_grad():
-            outputs = torch.cat([module(part.to(self.device)).cpu() for part in x.split(_ROWS)])
+        outputs = outputs_of(module, x, self.device)
         return float(self.metric(outputs, y)) if torch.isfinite(outputs).all() else math.nan
 
 
