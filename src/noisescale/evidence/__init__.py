@@ -1,5 +1,11 @@
 """Should I believe this minimum? The Bayesian evidence against a null model that guesses."""
 
+from noisescale.evidence.annealed import (
+    AnnealedEvidence,
+    AnnealedGap,
+    annealed_evidence,
+    annealed_gap,
+)
 from noisescale.evidence.comparison import Comparison, compare
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum
 from noisescale.evidence.laplace import (
@@ -18,6 +24,8 @@ from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.likelihood import Likelihood, gaussian
 
 __all__ = [
+    "AnnealedEvidence",
+    "AnnealedGap",
     "Comparison",
     "Evidence",
     "EvidenceCurve",
@@ -25,6 +33,8 @@ __all__ = [
     "NotAMinimumWarning",
     "PrequentialEvidence",
     "Spectrum",
+    "annealed_evidence",
+    "annealed_gap",
     "compare",
     "evidence_curve",
     "fit_function",
