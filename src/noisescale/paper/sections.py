@@ -15,6 +15,7 @@ from noisescale.paper import (
     figure8,
     figure9,
     figure10,
+    figure11,
     units,
 )
 from noisescale.paper.section import Section
@@ -33,6 +34,7 @@ SECTIONS: dict[str, Section] = {
         figure8,
         figure9,
         figure10,
+        figure11,
         appendix_a,
         appendix_c,
         appendix_d,
