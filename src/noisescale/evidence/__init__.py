@@ -2,11 +2,13 @@
 
 from noisescale.evidence.comparison import Comparison, compare
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum
+from noisescale.evidence.kind import Kind
 from noisescale.evidence.laplace import (
     log_evidence,
     log_evidence_from_operator,
     permutation_degeneracy,
 )
+from noisescale.evidence.map import MapEstimate, MapStatus, map_estimate
 from noisescale.evidence.predict import posterior_predict
 from noisescale.evidence.prior_choice import EvidenceCurve, evidence_curve
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
@@ -16,7 +18,10 @@ __all__ = [
     "Comparison",
     "Evidence",
     "EvidenceCurve",
+    "Kind",
     "Likelihood",
+    "MapEstimate",
+    "MapStatus",
     "NotAMinimumWarning",
     "Spectrum",
     "compare",
@@ -24,6 +29,7 @@ __all__ = [
     "gaussian",
     "log_evidence",
     "log_evidence_from_operator",
+    "map_estimate",
     "permutation_degeneracy",
     "posterior_predict",
     "spectrum",
