@@ -8,11 +8,13 @@ from noisescale.evidence.annealed import (
 )
 from noisescale.evidence.comparison import Comparison, compare
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum
+from noisescale.evidence.kind import Kind
 from noisescale.evidence.laplace import (
     log_evidence,
     log_evidence_from_operator,
     permutation_degeneracy,
 )
+from noisescale.evidence.map import MapEstimate, MapStatus, map_estimate
 from noisescale.evidence.predict import posterior_predict
 from noisescale.evidence.prequential import (
     PrequentialEvidence,
@@ -20,6 +22,7 @@ from noisescale.evidence.prequential import (
     prequential_evidence,
 )
 from noisescale.evidence.prior_choice import EvidenceCurve, evidence_curve
+from noisescale.evidence.refine import RefinedEvidence
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.likelihood import Likelihood, gaussian
 
@@ -29,9 +32,13 @@ __all__ = [
     "Comparison",
     "Evidence",
     "EvidenceCurve",
+    "Kind",
     "Likelihood",
+    "MapEstimate",
+    "MapStatus",
     "NotAMinimumWarning",
     "PrequentialEvidence",
+    "RefinedEvidence",
     "Spectrum",
     "annealed_evidence",
     "annealed_gap",
@@ -41,6 +48,7 @@ __all__ = [
     "gaussian",
     "log_evidence",
     "log_evidence_from_operator",
+    "map_estimate",
     "permutation_degeneracy",
     "posterior_predict",
     "prequential_evidence",

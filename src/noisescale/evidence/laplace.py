@@ -18,13 +18,23 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_memory, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.evidence.conditional import conditional_evidence
+from noisescale.evidence.kind import AT, Kind
+from noisescale.evidence.null import (
+    NULLS,
+    log_null_frequencies,
+    log_null_of_classes,
+    log_null_uniform,
+    note_on_imbalance,
+)
 from noisescale.evidence.occam.dense import occam_of_symmetric
 from noisescale.evidence.occam.lanczos import operator_term
 from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.preflight import METHODS, Preflight, preflight
-from noisescale.evidence.prior import CHOICES, describe_prior, prior_vector, proper
-from noisescale.evidence.prior_choice import choose_prior
-from noisescale.evidence.problem import Problem
+from noisescale.evidence.prior import describe_prior, proper
+from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
+from noisescale.evidence.problem import Problem, is_linear
+from noisescale.evidence.refine import LaplacePosterior
 from noisescale.evidence.result import Evidence, NotAMinimumWarning, warn_user
 from noisescale.seeds import random_stream
 
@@ -40,28 +50,51 @@ def evidence_of(
     prior_precision: Any,
     curvature: str = "ggn",
     method: str = "auto",
+    at: str = "check",
+    conditional_on: int | None = None,
+    null: str = "uniform",
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     accuracy: Accuracy | None = None,
 ) -> Evidence:
     """The evidence of a problem, whatever framework is behind it; see :func:`log_evidence`."""
+    check_choice("at", at, AT)
+    check_choice("null", null, NULLS)
     accuracy = accuracy or Accuracy()
+    settings = {"curvature": curvature, "method": method, "null": null, "accuracy": accuracy}
+    if conditional_on is not None:
+        if at != "map":
+            raise InputError(
+                f"conditional_on compares the MAP of all data with that of the first "
+                f"{conditional_on!r} examples, so it needs at='map', got at={at!r}."
+            )
+        if log_null is not None or log_degeneracy:
+            raise InputError("conditional_on goes with neither log_null nor log_degeneracy.")
+        return conditional_evidence(problem, conditional_on, prior_precision, evidence_of, settings)
     plan = preflight(problem.facts(), method, curvature)
+    occam = METHODS[plan.method].term
     details: dict[str, Any] = {}
-    if isinstance(prior_precision, str):
-        check_choice("prior_precision", prior_precision, CHOICES)
-        L, details["prior_note"] = choose_prior(
-            problem, plan.method, curvature, accuracy, by_layer=prior_precision == "per_layer"
-        )
-    else:
-        L = prior_vector(prior_precision, problem)
-    nll, gradient = problem.nll_and_gradient()
-    slope = gradient + L * problem.w
-    if log_null is None and problem.n_classes is not None:
-        log_null = -problem.n_train * math.log(problem.n_classes)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        if at == "map":
+            L, polished, details["prior_note"] = polish_with_prior(
+                problem, prior_precision, plan.method, curvature, accuracy
+            )
+            problem, slope, term = polished.problem, polished.slope, polished.term
+            details["map"] = polished.estimate
+        else:
+            L, details["prior_note"] = resolve_prior(
+                problem, prior_precision, plan.method, curvature, accuracy
+            )
+            _, gradient = problem.nll_and_gradient()
+            slope = gradient + L * problem.w
+            term = occam(problem, L, slope, curvature, accuracy)
+        nll, _ = problem.nll_and_gradient()
+        counts = problem.class_counts
+        if log_null is None and counts is not None:
+            log_null = log_null_of_classes(null, counts)
+            details["null_note"] = note_on_imbalance(null, counts)
         return assemble(
-            METHODS[plan.method].term(problem, L, slope, curvature, accuracy),
+            term,
             nll=nll,
             penalty=0.5 * float(L @ problem.w**2),
             gradient_norm=float(np.linalg.norm(slope)),
@@ -72,8 +105,11 @@ def evidence_of(
             method=plan.method,
             curvature=curvature,
             prior_precision=describe_prior(L, problem.layers),
+            at=at,
+            linear=problem.log_concave and is_linear(problem),
             preflight=plan,
             details=details,
+            posterior=LaplacePosterior(problem, L, curvature),
         )
 
 
@@ -87,7 +123,10 @@ def log_evidence(
     likelihood: "LikelihoodLike" = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    at: str = "check",
+    conditional_on: int | None = None,
     select: Callable[[str], bool] | None = None,
+    null: str = "uniform",
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     tolerance: float | None = None,
@@ -105,7 +144,8 @@ def log_evidence(
             pytree like ``params`` with a number or an array for each leaf; or a mapping from the
             names of layers to numbers. Every parameter needs one: an unpenalised parameter has no
             evidence. ``"auto"`` takes the one number of largest evidence at these params,
-            ``"per_layer"`` one number a layer likewise.
+            ``"per_layer"`` one number a layer likewise; with ``at="map"`` prior and MAP are found
+            in turns until both stand still.
         likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)``
             for a noise precision other than 1), or a function ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
@@ -113,14 +153,28 @@ def log_evidence(
             Gauss-Newton matrix alone; ``"lanczos"`` estimates, for networks of any size; ``"kfac"``
             and ``"diagonal"`` are approximations; ``"auto"`` takes the fastest exact one that fits,
             else lanczos.
+        at: ``"check"`` withholds E, odds and verdict where the cost could still fall by more than
+            a nat; ``"map"`` first descends to the minimum nearby, as :func:`map_estimate` does;
+            ``"point"`` takes the point as it is, and calls the result a neighbourhood's.
+        conditional_on: with ``at="map"``, the evidence of all examples but so many first ones,
+            given these: less a matter of the prior, more of what was learnt (Lotfi et al. 2022).
         select: chooses parameters by their path (``0/w``, say); the others stay fixed and are not
             part of the model. ``lambda path: path.startswith("1/")`` is the last of two layers.
-        log_null: the null model's log evidence, where the likelihood has no classes.
+        null: ``"uniform"`` guesses every class alike, ``"frequencies"`` as often as they occur,
+            under a uniform prior on their frequencies.
+        log_null: the null model's log evidence, for one of your own.
         log_degeneracy: log of the number of equivalent minima to count, 0 for this one alone; see
             :func:`permutation_degeneracy`.
         tolerance, max_probes, seed, progress: for lanczos, the standard error to reach in nats (by
             default 1 % of the log Occam factor), when to give up, the probes' seed, and a function
-            that is called with how far it is.
+            that is called with how far it is (for ``at="map"`` too).
+
+    >>> import numpy as np
+    >>> x, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([1, 1, 0, 0])
+    >>> found = log_evidence(lambda w, x: x @ w, np.ones(1), (x, y), prior_precision=1.0,
+    ...                      likelihood="bernoulli", at="map")
+    >>> found.kind.value, found.odds
+    ('linear model', 'odds of 2.63 to 1 for the model against random guessing')
     """
     from noisescale.evidence.jax_problem import jax_problem
 
@@ -129,6 +183,9 @@ def log_evidence(
         prior_precision=prior_precision,
         curvature=curvature,
         method=method,
+        at=at,
+        conditional_on=conditional_on,
+        null=null,
         log_null=log_null,
         log_degeneracy=log_degeneracy,
         accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress),
@@ -143,7 +200,9 @@ def log_evidence_from_operator(
     prior_precision: float | ArrayLike,
     n_train: int,
     n_classes: int | None = None,
+    class_counts: ArrayLike | None = None,
     gradient: ArrayLike | None = None,
+    at: str = "check",
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     method: str = "auto",
@@ -161,9 +220,11 @@ def log_evidence_from_operator(
         penalty: 1/2 sum of prior_precision w^2 there.
         prior_precision: one number, or one for each of the p parameters.
         n_train: the number of training examples.
-        n_classes: for the null model; without it ``log_null`` may be given instead.
+        n_classes: for the null model that guesses them uniformly.
+        class_counts: examples of each class, for the null model that knows their frequencies.
         gradient: the gradient of the whole cost, nll plus penalty; without it the distance from
-            the minimum is not known and not reported.
+            the minimum is not known, and the result is ``unchecked``.
+        at: ``"check"`` or ``"point"``, as in :func:`log_evidence`.
         log_null: the null model's log evidence, in place of ``n_classes``.
         log_degeneracy: as in :func:`log_evidence`.
         method: ``"dense"``, ``"lanczos"``, or ``"auto"``: dense up to 4,000 parameters.
@@ -182,10 +243,13 @@ def log_evidence_from_operator(
     check_number("nll", nll, "", lambda v: True)
     check_number("penalty", penalty, ">= 0", lambda v: v >= 0)
     check_whole("n_train", n_train, at_least=1)
-    if n_classes is not None and log_null is not None:
-        raise InputError("give n_classes or log_null, not both.")
+    check_choice("at", at, ("check", "point"))
+    if sum(given is not None for given in (n_classes, class_counts, log_null)) > 1:
+        raise InputError("give one of n_classes, class_counts and log_null alone.")
     if n_classes is not None:
-        log_null = -n_train * math.log(check_whole("n_classes", n_classes, at_least=2))
+        log_null = log_null_uniform(n_train, check_whole("n_classes", n_classes, at_least=2))
+    if class_counts is not None:
+        log_null = log_null_frequencies(class_counts)
     g = np.zeros(p) if gradient is None else _vector("gradient", gradient).ravel()
     if g.shape != (p,) or not np.isfinite(g).all():
         raise InputError(f"gradient must have {p} finite entries, got {len(g)} values.")
@@ -208,6 +272,8 @@ def log_evidence_from_operator(
         method=method,
         curvature="operator",
         prior_precision=float(L[0]) if np.ptp(L) == 0 else None,
+        at=at,
+        linear=False,
     )
 
 
@@ -240,8 +306,11 @@ def assemble(
     method: str,
     curvature: str,
     prior_precision: float | dict[str, float] | None,
+    at: str,
+    linear: bool,
     preflight: Preflight | None = None,
     details: dict[str, Any] | None = None,
+    posterior: LaplacePosterior | None = None,
 ) -> Evidence:
     """The result from its parts, with a warning away from minima."""
     occam = term.occam
@@ -267,8 +336,11 @@ def assemble(
         prior_precision=prior_precision,
         method=method,
         curvature=curvature,
+        kind=_kind(at, linear, occam.full is not None, gradient_norm is not None),
+        at=at,
         preflight=preflight,
         details=(details or {}) | term.details,
+        _posterior=posterior,
     )
     for name, value in vars(evidence).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -279,6 +351,15 @@ def assemble(
     if not evidence.is_minimum:
         warn_user(" ".join(evidence.notes_on_the_minimum), NotAMinimumWarning)
     return evidence
+
+
+def _kind(at: str, linear: bool, curves_upwards: bool, has_gradient: bool) -> Kind:
+    """What may be said of a Laplace evidence."""
+    if not has_gradient:
+        return Kind.UNCHECKED
+    if at == "point" or not curves_upwards:
+        return Kind.NEIGHBOURHOOD
+    return Kind.LINEAR if linear else Kind.ONE_MODE
 
 
 def _square_operator(curvature: Any) -> LinearOperator:

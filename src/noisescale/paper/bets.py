@@ -18,7 +18,7 @@ from noisescale.paper.section import Context
 from noisescale.seeds import random_stream
 from noisescale.training import DenseNetwork, paper_network, train
 
-PRECISIONS = (0.1, 1.0, 10.0)
+_PRECISIONS = (0.1, 1.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Size:
         ladder: batch sizes; the last stands for all examples there are.
         few, narrow: examples and widths of the network that is sampled.
         chains, temperatures, leapfrog: of the sampling.
+        precisions: of the priors, the first that of C42.
     """
 
     n_train: int
@@ -42,21 +43,23 @@ class Size:
     chains: int
     temperatures: int
     leapfrog: int
+    precisions: tuple[float, ...] = _PRECISIONS
 
 
 _LADDER = (10, 14, 20, 30, 45, 68, 100, 1_000)
 SIZES = {
     "smoke": Size(
-        n_train=40,
-        blocks=(20, 20),
-        widths=(784, 10, 10),
+        n_train=20,
+        blocks=(10, 10),
+        widths=(784, 5, 10),
         steps=50,
-        ladder=(10, 30, 1_000),
+        ladder=(10, 30),
         few=20,
         narrow=(784, 5, 10),
         chains=4,
         temperatures=20,
         leapfrog=2,
+        precisions=(0.1,),
     ),
     "quick": Size(
         n_train=250,

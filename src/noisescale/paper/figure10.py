@@ -265,7 +265,8 @@ def rescale(context: Context) -> Rescaling:
     with warnings.catch_warnings():  # nothing here claims to be a minimum
         warnings.simplefilter("ignore", NotAMinimumWarning)
         E = {
-            name: log_evidence(network, w, pair, prior_precision=L, method="dual").E or 0.0
+            name: log_evidence(network, w, pair, prior_precision=L, method="dual", at="point").E
+            or 0.0
             for name, (w, L) in cases.items()
         }
     tops = []

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from noisescale.paper.batches import SMALL
-from noisescale.paper.bets import PRECISIONS, SIZES, AtMap, Bet, Sampled, bet, polish, sample
+from noisescale.paper.bets import SIZES, AtMap, Bet, Sampled, bet, polish, sample
 from noisescale.paper.claims import Judgement, conclude, judge_each
 from noisescale.paper.runs import short
 from noisescale.paper.section import (
@@ -52,7 +52,7 @@ class Data(Measured):
 def measure(context: Context) -> Data:
     """Polish, bet and sample; each network is kept, so that a killed run goes on from there."""
     size, seeds = SIZES[context.scale], range(context.seeds)
-    cases = [(k, labels, prior) for k in seeds for labels in LABELS for prior in PRECISIONS]
+    cases = [(k, labels, prior) for k in seeds for labels in LABELS for prior in size.precisions]
     full = size.ladder[-1]
     return Data(
         at=context.at,
@@ -62,7 +62,7 @@ def measure(context: Context) -> Data:
         ],
         large=[
             context.kept(
-                polish, seed=k, batch_size=full, labels="true", prior_precision=PRECISIONS[0]
+                polish, seed=k, batch_size=full, labels="true", prior_precision=size.precisions[0]
             )
             for k in seeds
         ],
@@ -112,6 +112,10 @@ def draw(data: Data) -> tuple[Picture, ...]:
     return _draw_labels(data), _draw_ladder(data)
 
 
+def _priors(data: Data) -> tuple[float, ...]:
+    return SIZES[data.at.scale].precisions
+
+
 def _decidable(at: Circumstances) -> bool:
     return at.decidable and at.seeds >= _SEEDS
 
@@ -133,7 +137,7 @@ def _judge_random(data: Data) -> Iterator[Judgement]:
                 m.E for m in data.maps if (m.labels, m.prior_precision) == (labels, prior)
             )
             for labels in LABELS
-            for prior in PRECISIONS
+            for prior in _priors(data)
         },
         convention="E at the MAP",
     )
@@ -150,9 +154,9 @@ def _judge_random(data: Data) -> Iterator[Judgement]:
 
 def _judge_noise(data: Data) -> Judgement:
     """C42: small against full batch from the same initialisations, at their MAPs."""
-    small = {
-        m.seed: m.E for m in data.maps if m.labels == "true" and m.prior_precision == PRECISIONS[0]
-    }
+    prior = _priors(data)[0]
+    chosen = [m for m in data.maps if (m.labels, m.prior_precision) == ("true", prior)]
+    small = {m.seed: m.E for m in chosen}
     difference = mean_of([small[m.seed] - m.E for m in data.large]).interval()
     return conclude(
         "C42",
@@ -219,11 +223,11 @@ def _judge_sampling(data: Data) -> Judgement:
             parts.append(None if math.isnan(s.at_map.E) else s.at_map.E >= _SLIGHT)
     measured, uncertainty = {}, {}
     for labels in LABELS:
-        for prior in PRECISIONS:
+        for prior in _priors(data):
             group = [s for s in data.sampled if (s.labels, s.prior_precision) == (labels, prior)]
             name = f"{labels} labels, prior {prior:g}"
             gap = mean_of([s.at_map.E - s.E for s in group])
-            measured[f"E sampled, {name}"] = short(np.mean([s.E for s in group]))
+            measured[f"E sampled, {name}"] = short(float(np.mean([s.E for s in group])))
             measured[f"E at the MAP minus sampled, {name}"] = short(gap.value)
             uncertainty[name] = short(gap.std)
     return conclude(
@@ -242,7 +246,7 @@ def _range(values: Iterable[float]) -> list[float | None]:
 
 
 def _measurements(data: Data) -> Iterator[Measurement]:
-    for prior in PRECISIONS:
+    for prior in _priors(data):
         for labels in LABELS:
             group = [m for m in data.maps if (m.labels, m.prior_precision) == (labels, prior)]
             yield Measurement(
@@ -251,26 +255,26 @@ def _measurements(data: Data) -> Iterator[Measurement]:
                 f"B = {SMALL}, {_reached(group)}",
             )
     yield Measurement(
-        f"E at the MAP, true labels, prior {PRECISIONS[0]:g}, from the full batch",
+        f"E at the MAP, true labels, prior {_priors(data)[0]:g}, from the full batch",
         str(mean_of([m.E for m in data.large])),
         _reached(data.large),
     )
     ladder = SIZES[data.at.scale].ladder
     for B in ladder:
-        group = [b for b in data.bets if b.batch_size == B]
+        bets = [b for b in data.bets if b.batch_size == B]
         yield Measurement(
             f"prequential, true labels, B = {_size(B, ladder)}",
-            f"E = {mean_of([b.E for b in group])}, last block "
-            f"{mean_of([b.last_loss for b in group])} nats an example, test accuracy "
-            f"{mean_of([b.test_accuracy for b in group])}",
-            _bets_how(group),
+            f"E = {mean_of([b.E for b in bets])}, last block "
+            f"{mean_of([b.last_loss for b in bets])} nats an example, test accuracy "
+            f"{mean_of([b.test_accuracy for b in bets])}",
+            _bets_how(bets),
         )
     yield Measurement(
         f"prequential, random labels, B = {SMALL}",
         f"E = {mean_of([b.E for b in data.random_bets])}",
         _bets_how(data.random_bets),
     )
-    for prior in PRECISIONS:
+    for prior in _priors(data):
         for labels in LABELS:
             chosen = [s for s in data.sampled if (s.labels, s.prior_precision) == (labels, prior)]
             yield Measurement(
@@ -309,7 +313,7 @@ def _draw_labels(data: Data) -> Picture:
                 [m.E for m in data.maps if (m.labels, m.prior_precision) == (labels, prior)],
                 colour,
             )
-            for prior in PRECISIONS
+            for prior in _priors(data)
         ]
         bets = data.random_bets if labels == "random" else data.bets
         rows.append(

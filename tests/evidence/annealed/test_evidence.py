@@ -281,5 +281,5 @@ def test_few_effective_chains_and_refused_proposals_are_told():
     assert "1 of 4 chains carry the weight" in repr(found)
     assert "only 20% of proposals were accepted" in repr(found)
     sure = 10 - math.log(4) - math.log(20)
-    assert f"at least odds of {math.exp(sure):.3g} to 1" in found.verdict
+    assert f"odds of {math.exp(sure):.3g} to 1 for the model" in found.odds
     assert "not beaten" in replace(found, log_null=0.0).verdict

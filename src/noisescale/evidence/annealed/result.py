@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from noisescale.evidence.kind import Kind
 from noisescale.evidence.result import odds_in_words
 
 Array = NDArray[np.float64]
 _FEW = 3.0  # effective chains below which the standard error means little
+_CERTAIN = math.log(20)  # by which a lower bound may exceed the truth with a probability of 5 %
 _REFUSED = 0.4  # mean acceptance below which chains hardly move
 
 
@@ -40,7 +42,7 @@ class AnnealedEvidence:
     prior_precision: float | dict[str, float] | None
     seed: int
 
-    kind = "annealed"
+    kind = Kind.ANNEALED
 
     @property
     def log_evidence(self) -> float:
@@ -72,14 +74,19 @@ class AnnealedEvidence:
         return None if self.log_bayes_factor is None else -self.log_bayes_factor
 
     @property
+    def odds(self) -> str | None:
+        """Odds that the truth exceeds with a probability of 95 %; None if that beats no null."""
+        if self.log_bayes_factor is None or self.log_bayes_factor <= _CERTAIN:
+            return None
+        sure = self.log_bayes_factor - _CERTAIN
+        return f"{odds_in_words(sure, 'the model', 'random guessing')} or more (95 %)"
+
+    @property
     def verdict(self) -> str:
-        """The odds against the null model, in words; with a chance of 5 % they are too high."""
+        """What this number says of the model, in words."""
         if self.log_bayes_factor is None:
             return "no null model to compare with"
-        sure = self.log_bayes_factor - math.log(20)
-        if sure <= 0:
-            return "the null model is not beaten: the sampled evidence is a lower bound"
-        return f"at least {odds_in_words(sure, 'the model', 'random guessing')} (95 %)"
+        return self.odds or "the null model is not beaten: the sampled evidence is a lower bound"
 
     @property
     def n_chains(self) -> int:
@@ -110,12 +117,13 @@ class AnnealedEvidence:
     def to_dict(self) -> dict[str, Any]:
         """Every number by name."""
         return {
-            "kind": self.kind,
+            "kind": self.kind.value,
             "log_evidence": self.log_evidence,
             "log_evidence_std": None if self.n_chains < 2 else self.log_evidence_std,
             "log_null": self.log_null,
             "log_bayes_factor": self.log_bayes_factor,
             "E": self.E,
+            "odds": self.odds,
             "verdict": self.verdict,
             "effective_sample_size": self.effective_sample_size,
             "log_weights": self.log_weights.tolist(),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from noisescale.errors import InputError
+from noisescale.evidence.kind import Kind
 from noisescale.evidence.prequential.mixture import mix
 from noisescale.evidence.result import odds_in_words
 from noisescale.uncertainty import Estimate, mean_of
@@ -49,7 +50,7 @@ class PrequentialEvidence:
     n_train: int
     n_classes: int | None
 
-    kind = "prequential"
+    kind = Kind.PREQUENTIAL
     log_evidence_std = 0.0  # the mixture over the declared orders is what it is
 
     @property
@@ -83,14 +84,14 @@ class PrequentialEvidence:
         return mean_of(self.log_null - self.log_evidences).interval()
 
     @property
-    def odds(self) -> float:
-        """For the procedure against the null model; infinite beyond what a float holds."""
-        return math.exp(self.log_bayes_factor) if self.log_bayes_factor < 700 else math.inf
+    def odds(self) -> str:
+        """For the procedure against the null model, in words: calibrated by construction."""
+        return odds_in_words(self.log_bayes_factor, "the procedure", f"the null ({self.null})")
 
     @property
     def verdict(self) -> str:
-        """The odds in words. A bet may be taken at them: they were calibrated by construction."""
-        return odds_in_words(self.log_bayes_factor, "the procedure", f"the null ({self.null})")
+        """What this number says: its odds."""
+        return self.odds
 
     @property
     def weights(self) -> Array:
@@ -182,12 +183,13 @@ class PrequentialEvidence:
     def to_dict(self) -> dict[str, Any]:
         """Every number by name."""
         return {
-            "kind": self.kind,
+            "kind": self.kind.value,
             "log_evidence": self.log_evidence,
             "log_null": self.log_null,
             "log_bayes_factor": self.log_bayes_factor,
             "E": self.E,
             "E_of_orders": self.E_of_orders.to_dict(),
+            "odds": self.odds,
             "verdict": self.verdict,
             "log_evidences": self.log_evidences.tolist(),
             "weights": self.weights.tolist(),

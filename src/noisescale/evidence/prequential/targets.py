@@ -4,8 +4,7 @@ A null model is its log marginal likelihood ln m of any number of targets; the b
 targets costs it ln m(first n) - ln m(first n and the block).
 
     uniform      ln m = -n ln K
-    frequencies  base rates with a uniform Dirichlet prior on them:
-                 ln m = ln (K-1)! + sum_c ln n_c! - ln (n+K-1)!
+    frequencies  base rates that are learnt on the way (see :mod:`noisescale.evidence.null`)
     gaussian     unknown mean and variance under the reference prior 1/variance:
                  ln m = ln Gamma((n-1)/2) - (n-1)/2 ln(pi SS) - 1/2 ln n,  SS = sum (y - mean)^2
 """
@@ -20,9 +19,9 @@ from scipy.special import gammaln
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
+from noisescale.evidence.null import NULLS, log_null_of_classes
 
 LogMarginal = Callable[[NDArray[Any]], float]
-CLASS_NULLS = ("uniform", "frequencies")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +62,12 @@ def make_targets(y: ArrayLike, *, real: bool | None, n_classes: int | None, null
     if given.dtype.kind not in "iubUSO":
         raise InputError(f"data y must be labels for a classifier, got dtype {given.dtype}.")
     classes = _classes(given, n_classes)
-    name = check_choice("null", null, CLASS_NULLS)
-    marginal = _uniform(len(classes)) if name == "uniform" else _frequencies(len(classes))
-    return Targets(given, np.searchsorted(classes, given), classes, name, marginal)
+    name, K = check_choice("null", null, NULLS), len(classes)
+
+    def log_marginal(labels: NDArray[Any]) -> float:
+        return log_null_of_classes(name, np.bincount(labels, minlength=K))
+
+    return Targets(given, np.searchsorted(classes, given), classes, name, log_marginal)
 
 
 def _numbers(given: NDArray[Any], n_classes: int | None, null: Any) -> Targets:
@@ -97,18 +99,6 @@ def _classes(given: NDArray[Any], n_classes: int | None) -> NDArray[Any]:
             "n_classes if others were possible."
         )
     return classes
-
-
-def _uniform(K: int) -> LogMarginal:
-    return lambda labels: -len(labels) * float(np.log(K))
-
-
-def _frequencies(K: int) -> LogMarginal:
-    def log_marginal(labels: NDArray[Any]) -> float:
-        counts = np.bincount(labels, minlength=K)
-        return float(gammaln(K) + gammaln(counts + 1).sum() - gammaln(len(labels) + K))
-
-    return log_marginal
 
 
 def _gaussian(y: NDArray[Any]) -> float:
