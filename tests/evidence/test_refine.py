@@ -21,15 +21,14 @@ def linear(params, x):
 
 @pytest.fixture(scope="module")
 def few():
-    """So few examples that Laplace is off: the posterior of one weight is skewed."""
-    x = np.array([[1.0], [2.0], [-0.5], [3.0], [1.5]])
-    return x, np.array([1, 1, 0, 1, 1])
+    """Nothing speaks against a large weight: the posterior is skewed."""
+    return np.array([[1.0], [2.0]]), np.array([1, 1])
 
 
 @pytest.fixture(scope="module")
 def laplace(few):
     return ns.log_evidence(
-        linear, np.ones(1), few, prior_precision=0.005, likelihood="bernoulli", at="map"
+        linear, np.ones(1), few, prior_precision=2.0, likelihood="bernoulli", at="map"
     )
 
 
@@ -43,14 +42,14 @@ def quadrature(data, precision):
 
 
 def test_it_is_the_evidence_where_laplace_is_not(few, laplace):
-    exact = quadrature(few, 0.005)
-    assert abs(laplace.log_evidence - exact) > 0.1
+    exact = quadrature(few, 2.0)
+    assert abs(laplace.log_evidence - exact) > 0.01
     found = laplace.refine(4_000)
     assert abs(found.log_evidence - exact) < 4 * found.log_evidence_std
-    assert found.log_evidence_std < 0.05
+    assert 4 * found.log_evidence_std < abs(laplace.log_evidence - exact)
     assert found.laplace == laplace.log_evidence
     assert found.kind is ns.Kind.REFINED
-    assert pytest.approx(-5 * math.log(2) - found.log_evidence) == found.E
+    assert pytest.approx(-2 * math.log(2) - found.log_evidence) == found.E
     assert found.trusted == (found.k_hat < 0.7)
 
 
@@ -68,7 +67,7 @@ def test_a_gaussian_posterior_needs_no_correction():
     assert found.effective_sample_size > 90
 
 
-def test_the_last_layer_alone(few):
+def test_the_last_layer_alone():
     """With the first layer fixed the model is linear in the other, however deep it is."""
     x = np.random.default_rng(1).normal(size=(40, 3))
     y = (x.sum(axis=1) > 0).astype(int)
@@ -102,12 +101,12 @@ def test_thick_tails_are_not_trusted():
     """A likelihood with tails far thicker than those of the Gaussian at its peak."""
 
     def cauchy(outputs, y):
-        return 0.8 * jnp.log1p((100.0 * (outputs[:, 0] - y)) ** 2)
+        return 0.8 * jnp.log1p((100.0 * (outputs.ravel() - y)) ** 2)
 
     found = ns.log_evidence(
         linear,
-        np.zeros((1, 1)),
-        (np.ones((1, 1)), np.zeros(1)),
+        np.zeros(20),
+        (np.eye(20), np.zeros(20)),
         prior_precision=1e-4,
         likelihood=cauchy,
         curvature="hessian",

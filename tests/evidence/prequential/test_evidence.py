@@ -309,3 +309,16 @@ def test_estimators_that_cannot_bet():
     ):
         with pytest.raises(InputError, match=sentence):
             ns.prequential_evidence(fit, data)
+
+
+def test_compare_pairs_by_order_and_refuses_other_kinds(blobs):
+    good = ns.prequential_evidence(GaussianNB(), blobs)
+    worse = ns.prequential_evidence(GaussianNB(var_smoothing=0.3), blobs)
+    found = ns.compare({"good": good, "worse": worse})
+    assert found.best == "good"
+    assert found.log_odds_stds[0] == 0
+    assert found.log_odds_stds[1] == pytest.approx(worse.minus(good).std)
+    model = ns.softmax_regression(2, 3)
+    laplace = ns.log_evidence(model, model.init(0), blobs, prior_precision=1.0, at="map")
+    with pytest.raises(InputError, match="evidences of different kinds are not compared"):
+        ns.compare({"bets": good, "laplace": laplace})

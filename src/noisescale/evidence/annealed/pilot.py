@@ -45,7 +45,7 @@ def pilot(
 ) -> Schedule:
     """Walk up the ladder once, and freeze what was learnt."""
     start_key, move_key = jax.random.split(key)
-    chains = check_finite(from_prior(architecture, target, start_key, n_chains, 0))
+    chains = check_finite(from_prior(architecture, target, start_key, n_chains, n_temperatures))
     rungs = _ladder(chains)
     log_step, log_steps, means, sds = math.log(0.1), [], [], []
     means.append(float(np.mean(chains.nll)))
