@@ -8,12 +8,9 @@ from noisescale.evidence.annealed import (
 )
 from noisescale.evidence.comparison import Comparison, compare
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum
+from noisescale.evidence.from_operator import log_evidence_from_operator
 from noisescale.evidence.kind import Kind
-from noisescale.evidence.laplace import (
-    log_evidence,
-    log_evidence_from_operator,
-    permutation_degeneracy,
-)
+from noisescale.evidence.laplace import log_evidence, permutation_degeneracy
 from noisescale.evidence.map import MapEstimate, MapStatus, map_estimate
 from noisescale.evidence.predict import posterior_predict
 from noisescale.evidence.prequential import (

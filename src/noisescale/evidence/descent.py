@@ -24,7 +24,7 @@ Progress = Callable[[str], None]
 
 BLOCK = 100  # steps, by which the cost must fall by less than ENOUGH
 ENOUGH = 0.1  # nats
-_MEMORY = 20  # pairs that L-BFGS remembers: 320 bytes a parameter
+_MEMORY = 10  # pairs that L-BFGS remembers: 160 bytes a parameter
 _EVALUATIONS = 20  # a step at most, on average
 _LOOK = 25  # steps between two lines of progress
 _FIRST_SOLVE, _SOLVE = (

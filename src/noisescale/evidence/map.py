@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 MAX_STEPS = 5_000
-_ROUNDS = 4  # of BLOCK further steps, over which the gradient may have to be averaged
+_ROUNDS = 8  # of BLOCK further steps, over which the gradient may have to be averaged
 _NEAR = 1.0  # nats within which the points must lie whose gradients are averaged
 _LANCZOS = 64  # steps towards the lowest eigenvalue
 _LENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01)  # of steps along its vector, in prior units
