@@ -2,7 +2,7 @@
 
     python benchmarks/conditional_evidence.py [N_TRAIN]          # 300 by default
 
-Networks 64-w-10 (tanh) on the 8 x 8 digits, w = 5, 20, 80, under prior precisions 0.1, 1, 10, each
+Networks 64-w-10 (tanh) on the 8 x 8 digits, w = 5, 20, 80, under five prior precisions, each
 at its MAP from one start: log evidence of all N examples, log evidence of the last fifth given the
 others (both a training example, in nats), and the cross-entropy of the MAP on 800 test images.
 """
@@ -20,7 +20,7 @@ import noisescale as ns
 from noisescale.data import load_digits
 
 RESULTS = Path(__file__).parent / "results" / "conditional_evidence.json"
-WIDTHS, PRIORS = (5, 20, 80), (0.1, 1.0, 10.0)
+WIDTHS, PRIORS = (5, 20, 80), (0.001, 0.01, 0.1, 1.0, 10.0)
 
 
 def network(params, x):

@@ -45,10 +45,13 @@ class TestConjugateRegression:
         assert "params" not in found.to_dict()
         assert repr(found).startswith("MAP: cost")
 
-    @pytest.mark.parametrize("method", ["dense", "dual"])
-    def test_the_evidence(self, method):
+    @pytest.mark.parametrize(
+        ("method", "curvature"), [("dense", "ggn"), ("dual", "ggn"), ("dense", "hessian")]
+    )
+    def test_the_evidence(self, method, curvature):
         x, y, noise, L = regression()
-        settings = {"prior_precision": L, "likelihood": ns.gaussian(noise), "method": method}
+        settings = {"prior_precision": L, "likelihood": ns.gaussian(noise)}
+        settings |= {"method": method, "curvature": curvature}
         result = ns.log_evidence(linear, np.full(5, 7.0), (x, y), at="map", **settings)
         assert result.log_evidence == pytest.approx(log_density(x, y, noise, L), rel=1e-9)
         assert result.kind is ns.Kind.LINEAR

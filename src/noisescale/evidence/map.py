@@ -149,27 +149,33 @@ class MapEstimate:
 
 @dataclass(frozen=True, eq=False)
 class Polished:
-    """A problem at its MAP, the mean gradient there, and the Occam factor that belongs to it."""
+    """A problem at its MAP, the mean gradient there, and the Occam factor that belongs to it.
+
+    The Occam factor is that of the Gauss-Newton matrix by ``method``.
+    """
 
     problem: Problem
     slope: Array
     term: Term
+    method: str
     estimate: MapEstimate
 
 
 def polish(
     problem: Problem,
     L: Array,
-    term: Callable[[Problem, Array], Term],
     *,
     max_steps: int = MAX_STEPS,
     progress: Callable[[str], None] | None = None,
 ) -> Polished:
-    """Descend from a problem's point under the prior ``L``.
-
-    ``term(problem, slope)`` gives Occam factor and decrement at a point.
-    """
+    """Descend from a problem's point under the prior ``L``."""
     check_whole("max_steps", max_steps, at_least=1)
+    method = preflight(problem.facts(), "auto", "ggn").method
+
+    def term(here: Problem, slope: Array) -> Term:
+        # The decrement is wanted, for which two probes of Lanczos do as well as many.
+        return METHODS[method].term(here, L, slope, "ggn", Accuracy(max_probes=2))
+
     nll, _ = problem.nll_and_gradient()  # says so if the point is not finite
     cost = Cost(problem, L, progress)
     start = problem.w * cost.root
@@ -198,6 +204,7 @@ def polish(
         problem=here,
         slope=cost.root * further.slopes / further.n,
         term=result,
+        method=method,
         estimate=MapEstimate(
             params=here.structured(here.w),
             status=status,
@@ -289,12 +296,7 @@ def map_of(
 ) -> MapEstimate:
     """The MAP of a problem, whatever framework is behind it; see :func:`map_estimate`."""
     L = prior_vector(prior_precision, problem)
-    method = METHODS[preflight(problem.facts(), "auto", "ggn").method]
-
-    def term(here: Problem, slope: Array) -> Term:
-        return method.term(here, L, slope, "ggn", Accuracy(max_probes=2))
-
-    return polish(problem, L, term, max_steps=max_steps, progress=progress).estimate
+    return polish(problem, L, max_steps=max_steps, progress=progress).estimate
 
 
 @forgets_constants

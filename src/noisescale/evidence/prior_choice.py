@@ -8,7 +8,7 @@ says which prior would have made that point most credible, not what training und
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.map import Polished, descended, polish
 from noisescale.evidence.null import log_null_of_classes
 from noisescale.evidence.occam import dense, dual
-from noisescale.evidence.occam.term import Accuracy, Array, Term
+from noisescale.evidence.occam.term import Accuracy, Array
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import CHOICES, RANGE, prior_vector
 from noisescale.evidence.problem import Problem
@@ -262,10 +262,12 @@ def polish_with_prior(
                 f"a precision by a factor of {math.exp(change):.3g}; give one by hand."
             )
 
-    def term(here: Problem, slope: Array) -> Term:
-        return METHODS[method].term(here, L, slope, curvature, accuracy)
-
-    return L, polish(problem, L, term, progress=accuracy.progress), note
+    polished = polish(problem, L, progress=accuracy.progress)
+    if (method, curvature) != (polished.method, "ggn") or method == "lanczos":
+        there, slope = polished.problem, polished.slope
+        term = METHODS[method].term(there, L, slope, curvature, accuracy)
+        polished = replace(polished, term=term)
+    return L, polished, note
 
 
 def layer_precisions_of_largest_evidence(
