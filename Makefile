@@ -64,6 +64,7 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/evidence.py
 	.venv-bench/bin/python benchmarks/evidence_or_validation.py
 	.venv-bench/bin/python benchmarks/deep_evidence.py
+	.venv-bench/bin/python benchmarks/betting.py
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/tune.py
 

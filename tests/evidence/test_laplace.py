@@ -307,7 +307,7 @@ def test_a_null_evidence_is_checked(fitted):
     params, data, _ = fitted
     with pytest.raises(ns.InputError, match="log_null must be a finite number"):
         ns.log_evidence(affine, params, data, prior_precision=1.0, log_null=float("nan"))
-    with pytest.raises(ns.InputError, match="n_classes or log_null, not both"):
+    with pytest.raises(ns.InputError, match="one of n_classes, class_counts and log_null"):
         ns.log_evidence_from_operator(
             np.eye(2),
             nll=1.0,

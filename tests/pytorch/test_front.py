@@ -49,7 +49,7 @@ def module(params):
     [("ggn", "dense"), ("ggn", "dual"), ("ggn", "diagonal"), ("hessian", "dense")],
 )
 def test_the_same_as_jax(module, params, pair, curvature, method):
-    settings = {"prior_precision": 0.3, "curvature": curvature, "method": method}
+    settings = {"prior_precision": 0.3, "curvature": curvature, "method": method, "at": "point"}
     theirs = nst.log_evidence(module, pair, **settings)
     ours = ns.log_evidence(NETWORK, params, pair, **settings)
     for field in ("log_evidence", "nll", "penalty", "log_occam_factor", "newton_decrement", "E"):

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -35,12 +35,13 @@ from noisescale.evidence.curvature.products import (
     activations,
     curvature_operator,
     nll_and_gradient,
+    nll_function,
     row_blocks,
     streamed,
 )
 from noisescale.evidence.curvature.roots import stack_roots
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
+from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Moments, Precision, Rows
 from noisescale.likelihood import Likelihood, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
@@ -96,6 +97,27 @@ class JaxProblem:
         """The number of examples."""
         return len(self.model.x)
 
+    @property
+    def class_counts(self) -> NDArray[np.int64] | None:
+        """The number of examples of each class, None for a likelihood without."""
+        if self.n_classes is None:
+            return None
+        return np.bincount(self.model.y.astype(np.int64), minlength=self.n_classes)
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether the likelihood is known to be log-concave in the outputs."""
+        return self.model.architecture.likelihood.name in LOG_CONCAVE
+
+    def at(self, w: Array) -> "JaxProblem":
+        """The same problem at other flat parameters; compiled programs are those it has."""
+        return replace(self, model=replace(self.model, w=w))
+
+    def subset(self, examples: slice) -> "JaxProblem":
+        """The same problem with these examples alone."""
+        model = self.model
+        return replace(self, model=replace(model, x=model.x[examples], y=model.y[examples]))
+
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each leaf by its path."""
@@ -148,6 +170,16 @@ class JaxProblem:
     def nll_and_gradient(self) -> tuple[float, Array]:
         """The summed nll and its gradient, in blocks of examples."""
         return nll_and_gradient(self.model)
+
+    def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
+        """The summed nll and its gradient at any flat parameters, finite or not."""
+        return nll_function(self.model, precision)
+
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        with jax.enable_x64(True):
+            x, _ = self.model.block(examples)
+            return np.asarray(_outputs(self.model.architecture, self.w, x))
 
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
         """The curvature as products."""

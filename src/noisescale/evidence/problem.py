@@ -6,13 +6,15 @@ else of a framework. Vectors are NumPy's, flat, float64; curvatures are of the s
 the prior.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
+
+from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
     from noisescale.evidence.curvature.layers import DenseLayers
@@ -87,6 +89,16 @@ class Problem(Protocol):
         ...
 
     @property
+    def class_counts(self) -> NDArray[np.int64] | None:
+        """The number of examples of each class, None for a likelihood without."""
+        ...
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether the likelihood is known to be log-concave in the outputs, wherever they are."""
+        ...
+
+    @property
     def n_train(self) -> int:
         """The number of examples N."""
         ...
@@ -94,6 +106,14 @@ class Problem(Protocol):
     @property
     def activations(self) -> int:
         """Numbers that one example adds to a forward pass."""
+        ...
+
+    def at(self, w: Array) -> "Problem":
+        """The same problem at other flat parameters; nothing is compiled again."""
+        ...
+
+    def subset(self, examples: slice) -> "Problem":
+        """The same problem with these examples alone."""
         ...
 
     def facts(self) -> Facts:
@@ -110,6 +130,14 @@ class Problem(Protocol):
 
     def nll_and_gradient(self) -> tuple[float, Array]:
         """The summed nll and its gradient, both finite."""
+        ...
+
+    def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
+        """The summed nll and its gradient at any flat parameters, finite or not."""
+        ...
+
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
         ...
 
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
@@ -147,3 +175,22 @@ class Problem(Protocol):
     def second_moments(self) -> LinearOperator:
         """sum_i g_i g_i' as products, (p, p)."""
         ...
+
+
+LOG_CONCAVE = ("categorical", "bernoulli", "gaussian")  # in the outputs, wherever they are
+_PROBED = 16  # examples by which a model is seen to be linear
+
+
+def is_linear(problem: Problem) -> bool:
+    """Whether the outputs are linear in the parameters (and not merely piece by piece).
+
+    Second differences along a random direction, far enough for rectifiers to switch, vanish for a
+    linear model alone.
+    """
+    w, few = problem.w, slice(0, min(_PROBED, problem.n_train))
+    size = 10.0 * (1.0 + float(np.sqrt(np.mean(w**2))))
+    v = size * random_stream(0, "is it linear").normal(size=len(w))
+    here = problem.outputs(few)
+    ahead, behind = problem.at(w + v).outputs(few), problem.at(w - v).outputs(few)
+    scale = np.abs(here).max() + np.abs(ahead).max() + np.abs(behind).max()
+    return bool(np.abs(ahead + behind - 2 * here).max() <= 1e-9 * scale)

@@ -7,6 +7,7 @@ as they are. Parameters with ``requires_grad=False`` are fixed and not part of t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 try:
@@ -18,15 +19,25 @@ except ImportError as error:
 
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
 from noisescale.evidence.laplace import evidence_of
+from noisescale.evidence.map import MAX_STEPS, MapEstimate, map_of
 from noisescale.evidence.occam.term import Accuracy
 from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
 from noisescale.noise.gradients import GradientNoise, noise_of
+from noisescale.torch.fit_function import fit_function
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import to_numpy
 from noisescale.torch.train_function import train_function
 
-__all__ = ["evidence_curve", "gradient_noise", "log_evidence", "spectrum", "train_function"]
+__all__ = [
+    "evidence_curve",
+    "fit_function",
+    "gradient_noise",
+    "log_evidence",
+    "map_estimate",
+    "spectrum",
+    "train_function",
+]
 
 
 def log_evidence(
@@ -37,6 +48,9 @@ def log_evidence(
     likelihood: Any = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    at: str = "check",
+    conditional_on: int | None = None,
+    null: str = "uniform",
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     tolerance: float | None = None,
@@ -55,23 +69,61 @@ def log_evidence(
             ``"auto"`` or ``"per_layer"``. A layer is a module that holds parameters of its own.
         likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)``
             for a noise precision other than 1).
-        curvature, method, log_null, log_degeneracy, tolerance, max_probes, seed, progress: as in
-            :func:`noisescale.log_evidence`; ``"kfac"`` is for JAX networks alone.
+        curvature, method, at, conditional_on, null, log_null, log_degeneracy, tolerance,
+            max_probes, seed, progress: as in :func:`noisescale.log_evidence`; ``"kfac"`` is for JAX
+            networks alone.
     """
-    if isinstance(prior_precision, dict):
-        prior_precision = {
-            name: to_numpy(value) if isinstance(value, torch.Tensor) else value
-            for name, value in prior_precision.items()
-        }
     return evidence_of(
         TorchProblem(module, data, likelihood),
-        prior_precision=prior_precision,
+        prior_precision=_prior(prior_precision),
         curvature=curvature,
         method=method,
+        at=at,
+        conditional_on=conditional_on,
+        null=null,
         log_null=log_null,
         log_degeneracy=log_degeneracy,
         accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress),
     )
+
+
+def map_estimate(
+    module: torch.nn.Module,
+    data: Any,
+    *,
+    prior_precision: Any,
+    likelihood: Any = "categorical",
+    max_steps: int = MAX_STEPS,
+    progress: Callable[[str], None] | None = None,
+) -> MapEstimate:
+    """The minimum of the regularised cost near a module's parameters, full batch.
+
+    The module stays as it is. ``params`` of the result are tensors by name, for
+    ``module.load_state_dict(found.params, strict=False)``; the rest is as in
+    :func:`noisescale.map_estimate`.
+    """
+    found = map_of(
+        TorchProblem(module, data, likelihood),
+        prior_precision=_prior(prior_precision),
+        max_steps=max_steps,
+        progress=progress,
+    )
+    own = dict(module.named_parameters())
+    params = {
+        name: torch.as_tensor(value, dtype=own[name].dtype, device=own[name].device)
+        for name, value in found.params.items()
+    }
+    return replace(found, params=params)
+
+
+def _prior(prior_precision: Any) -> Any:
+    """A mapping's tensors as arrays."""
+    if not isinstance(prior_precision, dict):
+        return prior_precision
+    return {
+        name: to_numpy(value) if isinstance(value, torch.Tensor) else value
+        for name, value in prior_precision.items()
+    }
 
 
 def evidence_curve(
@@ -82,6 +134,7 @@ def evidence_curve(
     likelihood: Any = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    null: str = "uniform",
     log_null: float | None = None,
     max_probes: int = 64,
     seed: int = 0,
@@ -92,6 +145,7 @@ def evidence_curve(
         prior_precisions=prior_precisions,
         curvature=curvature,
         method=method,
+        null=null,
         log_null=log_null,
         accuracy=Accuracy(max_probes=max_probes, seed=seed),
     )

@@ -16,7 +16,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symmetric_root
 from noisescale.evidence.occam.kernel import output_rows, row_blocks
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
+from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Moments, Precision, Rows
 from noisescale.torch.likelihood import resolve_nll
 from noisescale.torch.tensors import collect, to_numpy
 
@@ -46,6 +46,31 @@ class TorchProblem:
     def n_train(self) -> int:
         """The number of examples."""
         return len(self.x)
+
+    @property
+    def class_counts(self) -> NDArray[np.int64] | None:
+        """The number of examples of each class, None for a likelihood without."""
+        if self.n_classes is None:
+            return None
+        return np.bincount(self.y.numpy().astype(np.int64).ravel(), minlength=self.n_classes)
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether the likelihood is known to be log-concave in the outputs."""
+        return self.likelihood in LOG_CONCAVE
+
+    def at(self, w: Array) -> "TorchProblem":
+        """The same problem at other flat parameters; the module's copies are shared."""
+        other = copy.copy(self)
+        other.params = self.structured(w)
+        other.__dict__.pop("w", None)
+        return other
+
+    def subset(self, examples: slice) -> "TorchProblem":
+        """The same problem with these examples alone."""
+        other = copy.copy(self)
+        other.x, other.y = self.x[examples], self.y[examples]
+        return other
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -96,18 +121,31 @@ class TorchProblem:
 
     def nll_and_gradient(self) -> tuple[float, Array]:
         """The summed nll and its gradient."""
-        total, gradient = 0.0, np.zeros(len(self.w))
-        for rows in self.blocks(1, "float64"):
-            function, w = self._nll_sum("float64", rows)
-            slope, value = torch.func.grad_and_value(function)(w)
-            total += float(value)
-            gradient += to_numpy(slope)
+        total, gradient = self.nll_function("float64")(self.w)
         if not (np.isfinite(total) and np.isfinite(gradient).all()):
             raise InputError(
                 "the module's outputs or gradients are not finite: the evidence needs a point "
                 "where they are."
             )
         return total, gradient
+
+    def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
+        """The summed nll and its gradient at any flat parameters, finite or not."""
+
+        def at(w: Array) -> tuple[float, Array]:
+            total, gradient = 0.0, np.zeros(len(w))
+            for rows in self.blocks(1, precision):
+                function, _ = self._nll_sum(precision, rows)
+                slope, value = torch.func.grad_and_value(function)(self.tensor(w, precision))
+                total += float(value)
+                gradient += to_numpy(slope)
+            return total, gradient
+
+        return at
+
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        return to_numpy(self._outputs_of("float64", examples))
 
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
         """The curvature as products."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import torch
 
 from noisescale.checks import check_choice
 from noisescale.errors import InputError
+from noisescale.jobs.identity import Identity, identity_of
 from noisescale.seeds import random_stream
 from noisescale.torch.tensors import collect, to_numpy
 from noisescale.training.sampling import BatchStream
-from noisescale.tune.identity import Identity, identity_of
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -26,6 +27,43 @@ _ROWS = 4_096  # validation examples at once
 def accuracy(outputs: torch.Tensor, y: torch.Tensor) -> float:
     """The share of examples whose largest output is their class."""
     return float((outputs.argmax(1) == y).float().mean())
+
+
+def trained(
+    make_module: Callable[[], torch.nn.Module],
+    data: Tensors,
+    loss: Loss,
+    *,
+    make_optimiser: Callable[..., torch.optim.Optimizer],
+    batch_size: int,
+    steps: int,
+    seed: int,
+    device: str,
+) -> torch.nn.Module | None:
+    """A fresh module after so many updates; None if training diverged."""
+    torch.manual_seed(seed)
+    module = make_module().to(device)
+    optimiser = make_optimiser(module.parameters())
+    x, y = (tensor.to(device) for tensor in data)
+    rng = random_stream(seed, "batches")
+    batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
+    module.train()
+    for step in range(1, steps + 1):
+        batch = torch.from_numpy(batches.take(1)[0].astype(np.int64)).to(device)
+        optimiser.zero_grad()
+        value = loss(module(x[batch]), y[batch])
+        value.backward()
+        optimiser.step()
+        if (step % _LOOK == 0 or step == steps) and not torch.isfinite(value):
+            return None
+    return module
+
+
+def outputs_of(module: torch.nn.Module, x: torch.Tensor, device: str) -> torch.Tensor:
+    """The outputs for all of ``x``, on the CPU, in evaluation mode."""
+    module.eval()
+    with torch.no_grad():
+        return torch.cat([module(part.to(device)).cpu() for part in x.split(_ROWS)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,43 +88,33 @@ class TorchTrainFunction:
         self, *, batch_size: int, learning_rate: float, momentum: float, steps: int, seed: int
     ) -> float:
         """Train, and score on the validation data; NaN if training diverged."""
-        module = self._fresh(seed)
-        optimiser = torch.optim.SGD(
-            module.parameters(), lr=learning_rate, momentum=momentum, weight_decay=self.weight_decay
+        make_optimiser = partial(
+            torch.optim.SGD, lr=learning_rate, momentum=momentum, weight_decay=self.weight_decay
         )
-        return self._trained(module, optimiser, batch_size, steps, seed)
-
-    def _fresh(self, seed: int) -> torch.nn.Module:
-        torch.manual_seed(seed)
-        return self.make_module().to(self.device)
+        return self._trained(make_optimiser, batch_size, steps, seed)
 
     def _trained(
         self,
-        module: torch.nn.Module,
-        optimiser: torch.optim.Optimizer,
+        make_optimiser: Callable[..., torch.optim.Optimizer],
         batch_size: int,
         steps: int,
         seed: int,
     ) -> float:
-        x, y = (tensor.to(self.device) for tensor in self.train_data)
-        rng = random_stream(seed, "batches")
-        batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
-        module.train()
-        for step in range(1, steps + 1):
-            batch = torch.from_numpy(batches.take(1)[0].astype(np.int64)).to(self.device)
-            optimiser.zero_grad()
-            loss = self.loss(module(x[batch]), y[batch])
-            loss.backward()
-            optimiser.step()
-            if (step % _LOOK == 0 or step == steps) and not torch.isfinite(loss):
-                return math.nan
-        return self._score(module)
+        module = trained(
+            self.make_module,
+            self.train_data,
+            self.loss,
+            make_optimiser=make_optimiser,
+            batch_size=batch_size,
+            steps=steps,
+            seed=seed,
+            device=self.device,
+        )
+        return math.nan if module is None else self._score(module)
 
     def _score(self, module: torch.nn.Module) -> float:
-        module.eval()
         x, y = self.validation_data
-        with torch.no_grad():
-            outputs = torch.cat([module(part.to(self.device)).cpu() for part in x.split(_ROWS)])
+        outputs = outputs_of(module, x, self.device)
         return float(self.metric(outputs, y)) if torch.isfinite(outputs).all() else math.nan
 
 
@@ -104,11 +132,10 @@ class TorchAdamWTrainFunction(TorchTrainFunction):
         seed: int,
     ) -> float:
         """Train, and score on the validation data; NaN if training diverged."""
-        module = self._fresh(seed)
-        optimiser = torch.optim.AdamW(
-            module.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay
+        make_optimiser = partial(
+            torch.optim.AdamW, lr=learning_rate, betas=betas, weight_decay=weight_decay
         )
-        return self._trained(module, optimiser, batch_size, steps, seed)
+        return self._trained(make_optimiser, batch_size, steps, seed)
 
 
 def train_function(

@@ -1,14 +1,10 @@
-"""The user's training function: checked, and made ready to travel to a worker."""
+"""The user's training function, checked."""
 
 import dis
 import inspect
 import math
-import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-import cloudpickle
 
 from noisescale.errors import InputError
 
@@ -90,23 +86,6 @@ def check_function(train: Any, interface: Interface | None = None) -> list[str]:
         f"train takes {name} but never uses it: what is tuned must have an effect"
         for name in _unused(train)
     ]
-
-
-def pack(train: Any) -> bytes:
-    """The function as bytes that :func:`unpack` restores in another process."""
-    try:
-        return bytes(cloudpickle.dumps(train))
-    except Exception as error:
-        raise InputError(
-            f"train cannot be sent to a worker process ({type(error).__name__}: {error}): build "
-            "what it needs inside the function."
-        ) from error
-
-
-def unpack(packed: bytes) -> Callable[..., Any]:
-    """The function that :func:`pack` packed."""
-    function: Callable[..., Any] = pickle.loads(packed)
-    return function
 
 
 def as_score(value: Any) -> float:

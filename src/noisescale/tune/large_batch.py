@@ -10,10 +10,11 @@ from typing import Any
 from noisescale.checks import check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine, engine_for
+from noisescale.jobs.identity import identity
+from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.jobs.store import RunStore, make_folder
-from noisescale.tune.function import TrainFunction, check_function, interface_of, pack
-from noisescale.tune.identity import identity
+from noisescale.tune.function import TrainFunction, check_function, interface_of
 from noisescale.tune.margin import MarginTuner
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
 from noisescale.tune.result import TuneResult
@@ -144,7 +145,7 @@ def tune_large_batch(
             shown.decided(note)
         trials = Trials(
             function=function,
-            packed=pack(train),
+            packed=pack(train, "train"),
             timeout=timeout,
             n_train=n_train,
             epochs=plan.epochs,

@@ -10,12 +10,13 @@ import pandas as pd
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine
 from noisescale.jobs.execution import execute
+from noisescale.jobs.identity import identity
+from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.tune.decide import Array
-from noisescale.tune.function import ARGUMENTS, Interface, TrainFunction, interface_of, pack
-from noisescale.tune.identity import identity
+from noisescale.tune.function import ARGUMENTS, Interface, TrainFunction, interface_of
 from noisescale.tune.trial import LATE, Trial
 
 AnyRecipe = Recipe | AdamRecipe
@@ -191,7 +192,7 @@ def scores_of(
     """(recipes, seeds): each recipe's scores over the same seeds, without any tuning."""
     trials = Trials(
         function=identity(train).name,
-        packed=pack(train),
+        packed=pack(train, "train"),
         timeout=None,
         n_train=n_train,
         epochs=epochs,

@@ -1,8 +1,8 @@
 """Whose runs a store has: this function's, those of an older version of it, or another's."""
 
 from noisescale.errors import InputError
+from noisescale.jobs.identity import Identity
 from noisescale.jobs.store import RunStore
-from noisescale.tune.identity import Identity
 
 
 def stored_name(named: Identity, store: RunStore, *, reuse: bool) -> tuple[str, list[str]]:

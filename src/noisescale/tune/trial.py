@@ -10,8 +10,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from noisescale.jobs import isolation
+from noisescale.jobs.packing import unpack
 from noisescale.jobs.record import RESULT_FORMAT, guarded
-from noisescale.tune.function import ARGUMENTS, as_score, unpack
+from noisescale.tune.function import ARGUMENTS, as_score
 
 LATE = "timed out"  # how the error of such a run begins
 

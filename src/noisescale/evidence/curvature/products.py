@@ -38,18 +38,33 @@ def curvature_operator(
 
 def nll_and_gradient(model: Model) -> tuple[float, NDArray[np.float64]]:
     """The summed nll and its gradient in float64, both checked to be finite."""
-    total, gradient = 0.0, np.zeros(model.n_params)
-    for rows in row_blocks(model, 1, "float64"):
-        with jax.enable_x64(True):
-            value, slope = _value_and_gradient(model.architecture, model.w, *model.block(rows))
-        total += float(value)
-        gradient += np.asarray(slope)
+    total, gradient = nll_function(model, "float64")(model.w)
     if not (np.isfinite(total) and np.isfinite(gradient).all()):
         raise InputError(
             "the model's outputs or gradients are not finite at these params: "
             "the evidence needs a point where they are."
         )
     return total, gradient
+
+
+def nll_function(
+    model: Model, precision: Precision
+) -> Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]:
+    """The summed nll and its gradient as a function of flat parameters, in this precision."""
+    blocks = tuple(row_blocks(model, 1, precision))
+
+    def at(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        total, gradient = 0.0, np.zeros(len(w))
+        for rows in blocks:
+            with jax.enable_x64(True):  # in which float32 stays what it is
+                value, slope = _value_and_gradient(
+                    model.architecture, w.astype(precision), *model.block(rows, precision)
+                )
+            total += float(value)
+            gradient += np.asarray(slope)
+        return total, gradient
+
+    return at
 
 
 def streamed(model: Model, product: BlockProduct, precision: Precision) -> LinearOperator:
