@@ -13,8 +13,14 @@ NEUTRAL = [
     "arrays",
     "checks",
     "uncertainty",
+    "likelihood",
     "evidence.problem",
     "evidence.prior",
+    "evidence.select",
+    "evidence.targets",
+    "evidence.null",
+    "evidence.averaging",
+    "evidence.predict",
     "evidence.prior_choice",
     "evidence.preflight",
     "evidence.laplace",
@@ -29,6 +35,10 @@ NEUTRAL = [
     "torch.problem",
     "torch.likelihood",
     "torch.tensors",
+    "torch.batches",
+    "torch.derivatives",
+    "torch.model",
+    "torch.normalisation",
 ]
 
 

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from noisescale.errors import InputError
 from noisescale.evidence.problem import Array
+from noisescale.evidence.select import Select, chosen_of
 from noisescale.torch.tensors import to_numpy
 
 PRECISIONS = ("float64", "float32")
@@ -24,7 +25,7 @@ PRECISIONS = ("float64", "float32")
 class TorchModel:
     """The twins of a module and the names of its free parameters, in order."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, select: Select | None = None) -> None:
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
         module = unwrapped(module)
@@ -32,6 +33,9 @@ class TorchModel:
         free = {name: p for name, p in self.twins["float64"].named_parameters() if p.requires_grad}
         if not free:
             raise InputError("the module has no parameters that require gradients.")
+        if select is not None:
+            chosen = chosen_of(select, list(free), ".")
+            free = {name: free[name] for name, own in zip(list(free), chosen, strict=True) if own}
         self.device = next(iter(free.values())).device
         self.params: dict[str, Array] = {name: to_numpy(p) for name, p in sorted(free.items())}
         self.shapes = {name: value.shape for name, value in self.params.items()}

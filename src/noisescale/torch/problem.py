@@ -1,5 +1,6 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -10,17 +11,35 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from torch.func import grad, vjp, vmap
 
-from noisescale.arrays import check_labels, check_outputs
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symmetric_root
-from noisescale.evidence.occam.kernel import output_rows, row_blocks
+from noisescale.evidence.curvature.roots import (
+    sequence_root,
+    softmax_root,
+    stack_roots,
+    symmetric_root,
+)
+from noisescale.evidence.occam.kernel import row_blocks
 from noisescale.evidence.prior import layers_of
 from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
-from noisescale.torch.batches import collect, leaves, mapped, placed, taken
+from noisescale.evidence.select import Select
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.likelihood import estimated_precision, resolve_likelihood
+from noisescale.torch.batches import (
+    as_inputs,
+    collect,
+    count,
+    counted_tokens,
+    leaves,
+    mapped,
+    placed,
+    predicts_next_token,
+    taken,
+)
 from noisescale.torch.derivatives import Ways
-from noisescale.torch.likelihood import resolve_nll
+from noisescale.torch.likelihood import nll_of
 from noisescale.torch.model import TorchModel
-from noisescale.torch.tensors import to_numpy
+from noisescale.torch.normalisation import normalisation_notes
+from noisescale.torch.tensors import plain, to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
@@ -29,16 +48,42 @@ ROOT = "(module)"  # the layer of parameters that the module itself holds, besid
 class TorchProblem:
     """A PyTorch module at its parameters, as the evidence sees it."""
 
-    def __init__(self, module: torch.nn.Module, data: Any, likelihood: Any) -> None:
-        self.model, self.ways = TorchModel(module), Ways()
-        self.likelihood, self.nll = resolve_nll(likelihood)
-        self.x, self.y = collect(data)
-        self.n_classes = self._check_targets()
+    def __init__(
+        self, module: torch.nn.Module, data: Any, likelihood: Any, select: Select | None = None
+    ) -> None:
+        self.model, self.ways = TorchModel(module, select), Ways()
+        self.x, y = collect(data)
+        chosen = resolve_likelihood(likelihood)
+        twin, sequences = self.model.twins["float64"], chosen.name == "categorical" and y.ndim == 2
+        self._shifted = sequences and isinstance(self.x, dict) and predicts_next_token(twin)
+        if sequences:
+            y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
+        self.y = y  # the number of examples, which outputs need
+        shape = (self.n_train, *self._raw_outputs(slice(0, 1)).shape[1:])
+        observed, self.n_classes = check_targets(plain(y), chosen, shape, "the module")
+        self.observed: NDArray[Any] = observed
+        self.y = torch.from_numpy(observed)
+        self.likelihood = fitted_to(chosen, shape)
+        if chosen.estimated:
+            squares = float(((self.outputs() - observed.reshape(self.n_train, -1)) ** 2).sum())
+            precision = estimated_precision(squares, observed.size)
+            self.likelihood = chosen.with_noise(precision)
+        self.nll = nll_of(self.likelihood)
+        self._check_nll()
 
     @property
     def n_train(self) -> int:
         """The number of examples."""
         return len(self.y)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What estimates, labels and normalisation do to the result."""
+        twin, notes = self.model.twins["float64"], list(noise_notes(self.likelihood))
+        if self._shifted:
+            notes.append("labels are those of the next token, as in transformers' own loss.")
+        once = normalisation_notes(twin, self.shapes, lambda: self._raw_outputs(slice(0, 1)))
+        return (*notes, *once)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -61,12 +106,11 @@ class TorchProblem:
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
         N, C = self.n_train, self._outputs_of("float64", slice(0, 1)).shape[1]
-        softmax = self.likelihood == "categorical"
         return Facts(
             p=len(self.w),
             N=N,
             C=C,
-            rows=N * (C - 1 if softmax else C),
+            rows=N * n_rows(self.likelihood, C, self.n_classes),
             pass_flops=2.0 * max(len(self.w), self.activations),
             widths=None,
         )
@@ -132,9 +176,11 @@ class TorchProblem:
     def dense(self, curvature: str) -> tuple[Array, bool]:
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
         p = len(self.w)
-        if curvature == "ggn":  # the likelihoods here are all convex in the outputs
+        roots = self.roots() if curvature == "ggn" else None
+        if roots is not None:
+            N, k, C = roots.shape
             H = np.zeros((p, p))
-            for A in row_blocks(self, output_rows(self)):
+            for A in row_blocks(self, Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))):
                 H += A.T @ A
             return H, True
         H = self.operator(curvature, "float64") @ np.eye(p)
@@ -163,15 +209,26 @@ class TorchProblem:
         parts = []
         for rows in self.blocks(1, "float64"):
             outputs = self._outputs_of("float64", rows)
-            if self.likelihood == "categorical":
-                root: Array | None = softmax_root(to_numpy(outputs))
-            else:
-                one = torch.func.hessian(lambda z, y: self.nll(z[None], y[None])[0])
-                root = symmetric_root(to_numpy(vmap(one)(outputs, self.targets(rows, "float64"))))
+            root = self._root(to_numpy(outputs), rows)
             if root is None:
                 return None
             parts.append(root)
         return stack_roots(parts)
+
+    def _root(self, outputs: Array, rows: slice) -> Array | None:
+        y = self.observed[rows]
+        if self.n_classes is not None and self.likelihood.name == "categorical":
+            if y.ndim == 2:
+                counts = y != self.likelihood.ignore_index
+                return sequence_root(outputs.reshape(*y.shape, -1), counts)
+            return softmax_root(outputs)
+        return symmetric_root(self._output_hessians(outputs, rows))
+
+    def _output_hessians(self, outputs: Array, rows: slice) -> Array:
+        """The Hessian (b, C, C) of each example's nll in its outputs."""
+        one = torch.func.hessian(lambda z, y: self.nll(z[None], y[None])[0])
+        z, y = self.tensor(outputs, "float64"), self.targets(rows, "float64")
+        return to_numpy(vmap(one)(z, y))
 
     def rows(self, rows: Rows) -> Array:
         """The rows c' J themselves: (b, p)."""
@@ -235,21 +292,24 @@ class TorchProblem:
 
         return self._summed(product, "float32")
 
-    def _check_targets(self) -> int | None:
-        outputs = self._outputs_of("float64", slice(0, 1))
-        if self.likelihood == "gaussian":
-            if not torch.isfinite(self.y.double()).all():
-                raise InputError("data y holds NaN or infinite values.")
-            if self.y[:1].numel() != outputs.numel():
+    def _check_nll(self) -> None:
+        """A user's nll must give one number an example: a broadcast would pass unnoticed."""
+        if self.likelihood.function is None:
+            return
+        for n in {1, self.n_train}:
+            rows = slice(0, n)
+            outputs, y = self._outputs_of("float64", rows), self.targets(rows, "float64")
+            wanted = f"outputs of shape {tuple(outputs.shape)} with y of shape {tuple(y.shape)}"
+            try:
+                found = tuple(self.nll(outputs, y).shape)
+            except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise InputError(f"likelihood does not accept {wanted}: {reason}") from error
+            if found != (n,):
                 raise InputError(
-                    f"outputs of shape {tuple(outputs.shape)} do not fit targets of shape "
-                    f"{tuple(self.y[:1].shape)}."
+                    f"likelihood must return one number an example, shape ({n},), but returns "
+                    f"shape {found} for {wanted}."
                 )
-            return None
-        n_classes = check_outputs(self.likelihood, tuple(outputs.shape), 1, "the module")
-        labels = check_labels(self.y.numpy(), self.likelihood, n_classes, "labels")
-        self.y = torch.from_numpy(labels)
-        return n_classes
 
     def apply(self, precision: str, w: torch.Tensor, x: Any) -> torch.Tensor:
         """Outputs (b, C) of a batch at flat parameters ``w``, an example's in one row."""
@@ -283,13 +343,32 @@ class TorchProblem:
         curved = self.ways.hessian_along(lambda z: self.nll(z, y).sum(), z, along)
         return pull_back(curved)[0]
 
-    def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
+    def _raw_outputs(self, rows: Any, precision: str = "float64") -> torch.Tensor:
+        """The outputs of some examples in the shape that the module gives them."""
         with torch.no_grad():
-            x = self.inputs(rows, precision)
-            outputs = self.apply(precision, self.tensor(self.w, precision), x)
+            w = self.tensor(self.w, precision)
+            outputs = self.model(precision, w, self.inputs(rows, precision))
         if not torch.isfinite(outputs).all():
             raise InputError("the module's outputs are not finite: look for NaN in it or the data.")
         return outputs
+
+    def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
+        outputs = self._raw_outputs(rows, precision)
+        return outputs.reshape(outputs.shape[0], -1)
+
+    def outputs(self) -> Array:
+        """The outputs (N, C) of every example."""
+        blocks = self.blocks(1, "float64")
+        return np.concatenate([to_numpy(self._outputs_of("float64", rows)) for rows in blocks])
+
+    def with_inputs(self, x: Any) -> "TorchProblem":
+        """The same model with other inputs, whose targets are not known."""
+        new = copy.copy(self)
+        new.x = as_inputs(x)
+        new.observed = np.zeros((count(new.x), *self.observed.shape[1:]), self.observed.dtype)
+        new.y = torch.from_numpy(new.observed)
+        vars(new).pop("activations", None)  # cached: inputs may be longer now
+        return new
 
     def blocks(self, n_directions: int, precision: str) -> Iterator[slice]:
         """Examples whose activations fit into a block of memory."""
