@@ -8,6 +8,7 @@ fused fast path of ``nn.TransformerEncoderLayer`` is off; both are as before aft
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ class TorchModel:
         if select is not None:
             chosen = chosen_of(select, list(free), ".")
             free = {name: free[name] for name, own in zip(list(free), chosen, strict=True) if own}
+        for twin in self.twins.values():  # torch.func needs no graph of their own
+            twin.requires_grad_(False)
         self.device = next(iter(free.values())).device
         self.params: dict[str, Array] = {name: to_numpy(p) for name, p in sorted(free.items())}
         self.shapes = {name: value.shape for name, value in self.params.items()}
@@ -125,12 +128,24 @@ def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     for part in twin.modules():
         if isinstance(part, torch.nn.RNNBase):
             part.register_forward_pre_hook(_begin_at_zero, with_kwargs=True)
+        if type(part) is torch.nn.Embedding and part.padding_idx is not None:
+            part.forward = partial(_embed, part, part.weight.detach().clone())
     # Transformers' models: no cache of keys, and attention in plain operations.
     if hasattr(getattr(twin, "config", None), "use_cache"):
         twin.config.use_cache = False
     if callable(getattr(twin, "set_attn_implementation", None)):
         twin.set_attn_implementation("eager")
     return twin
+
+
+def _embed(module: torch.nn.Embedding, fixed: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """An embedding whose row for padding is constant, as training leaves it.
+
+    PyTorch's own has no gradient for that row in reverse mode, and one in forward mode.
+    """
+    padding = torch.arange(len(fixed), device=fixed.device) == module.padding_idx
+    weight = torch.where(padding[:, None], fixed, module.weight)
+    return torch.nn.functional.embedding(tokens, weight)
 
 
 def _begin_at_zero(

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from noisescale.torch.normalisation import normalisation_notes
 from noisescale.torch.tensors import plain, to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
+DIRECTIONS = 32  # products of the curvature at once
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
 
@@ -171,7 +172,19 @@ class TorchProblem:
                 total += to_numpy(product(rows, direction))
             return total
 
-        return LinearOperator((p, p), matvec=matvec, rmatvec=matvec, dtype=np.float64)
+        def matmat(V: Array) -> Array:
+            products = np.zeros(V.shape)
+            for start in range(0, V.shape[1], DIRECTIONS):
+                chosen = slice(start, min(start + DIRECTIONS, V.shape[1]))
+                together = self.tensor(V[:, chosen].T, precision)  # (k, p)
+                for rows in self.blocks(len(together), precision):
+                    each = self.ways.directions(partial(product, rows))
+                    products[:, chosen] += to_numpy(each(together)).T
+            return products
+
+        return LinearOperator(
+            (p, p), matvec=matvec, rmatvec=matvec, matmat=matmat, dtype=np.float64
+        )
 
     def dense(self, curvature: str) -> tuple[Array, bool]:
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
@@ -248,7 +261,7 @@ class TorchProblem:
         def one(v: torch.Tensor) -> torch.Tensor:
             return self.ways.along(lambda w: self.apply("float64", w, x), w, v)
 
-        return to_numpy(vmap(one)(self.tensor(directions, "float64")))
+        return to_numpy(self.ways.directions(one)(self.tensor(directions, "float64")))
 
     def dense_layers(self) -> None:
         """None: layers are not looked into."""
