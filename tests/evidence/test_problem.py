@@ -13,8 +13,15 @@ NEUTRAL = [
     "arrays",
     "checks",
     "uncertainty",
+    "likelihood",
     "evidence.problem",
     "evidence.prior",
+    "evidence.select",
+    "evidence.targets",
+    "evidence.null",
+    "evidence.constant",
+    "evidence.averaging",
+    "evidence.predict",
     "evidence.prior_choice",
     "evidence.preflight",
     "evidence.kind",
@@ -35,6 +42,10 @@ NEUTRAL = [
     "torch.problem",
     "torch.likelihood",
     "torch.tensors",
+    "torch.batches",
+    "torch.derivatives",
+    "torch.model",
+    "torch.normalisation",
 ]
 
 

@@ -21,7 +21,8 @@ from noisescale.evidence.prequential import (
 from noisescale.evidence.prior_choice import EvidenceCurve, evidence_curve
 from noisescale.evidence.refine import RefinedEvidence
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
-from noisescale.likelihood import Likelihood, gaussian
+from noisescale.evidence.weight_decay import prior_precision_of, weight_decay_of
+from noisescale.likelihood import Likelihood, categorical, gaussian
 
 __all__ = [
     "AnnealedEvidence",
@@ -39,6 +40,7 @@ __all__ = [
     "Spectrum",
     "annealed_evidence",
     "annealed_gap",
+    "categorical",
     "compare",
     "evidence_curve",
     "fit_function",
@@ -49,5 +51,7 @@ __all__ = [
     "permutation_degeneracy",
     "posterior_predict",
     "prequential_evidence",
+    "prior_precision_of",
     "spectrum",
+    "weight_decay_of",
 ]

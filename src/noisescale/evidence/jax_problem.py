@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -13,14 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.arrays import (
-    check_inputs,
-    check_labels,
-    check_outputs,
-    check_params,
-    count_examples,
-    output_shape,
-)
+from noisescale.arrays import check_inputs, check_params, count_examples, output_shape
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.gauss_newton import (
     dense_ggn,
@@ -42,7 +35,9 @@ from noisescale.evidence.curvature.products import (
 from noisescale.evidence.curvature.roots import stack_roots
 from noisescale.evidence.prior import layers_of
 from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Moments, Precision, Rows
-from noisescale.likelihood import Likelihood, resolve_likelihood
+from noisescale.evidence.select import Select, chosen_of
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
 
@@ -55,12 +50,12 @@ def jax_problem(
     params: Any,
     data: tuple[ArrayLike, ArrayLike],
     likelihood: LikelihoodLike,
-    select: Callable[[str], bool] | None = None,
+    select: Select | None = None,
 ) -> "JaxProblem":
     """The problem of a JAX function with checked data; ``select`` chooses parameters by path."""
     names = leaf_names(check_params(params))
     if select is not None:
-        apply_fn, params, names = _selected(apply_fn, params, names, select)
+        apply_fn, params, names = selected(apply_fn, params, names, select)
     chosen = resolve_likelihood(likelihood)
     count_examples(data, "data")
     given = np.asarray(data[0])
@@ -68,13 +63,13 @@ def jax_problem(
     x = check_inputs(data[0], "data x", kept)
     with jax.enable_x64(True):
         shape = output_shape(apply_fn, params, x)
-    n_classes = None
-    if chosen.correct is None:
-        y = _targets(data[1], chosen, shape)
-    else:
-        n_classes = check_outputs(chosen.name, shape, len(x))
-        y = check_labels(data[1], chosen.name, n_classes, "data labels")
-    model = Model.at(apply_fn, params, x, y, chosen)
+    y, n_classes = check_targets(np.asarray(data[1]), chosen, shape)
+    model = Model.at(apply_fn, params, x, y, fitted_to(chosen, shape))
+    if chosen.estimated:
+        flat = y.reshape(len(x), -1)
+        squares = sum(((outputs - flat[rows]) ** 2).sum() for rows, outputs in _outputs(model))
+        noise = estimated_precision(float(squares), y.size)
+        model = Model.at(apply_fn, params, x, y, chosen.with_noise(noise))
     _check_nll(model)
     return JaxProblem(model, tuple(names), n_classes)
 
@@ -98,16 +93,24 @@ class JaxProblem:
         return len(self.model.x)
 
     @property
-    def class_counts(self) -> NDArray[np.int64] | None:
-        """The number of examples of each class, None for a likelihood without."""
-        if self.n_classes is None:
-            return None
-        return np.bincount(self.model.y.astype(np.int64), minlength=self.n_classes)
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its noise precision known."""
+        return self.model.architecture.likelihood
+
+    @property
+    def observed(self) -> NDArray[Any]:
+        """The targets."""
+        return self.model.y
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """That the noise was estimated, if it was."""
+        return noise_notes(self.likelihood)
 
     @property
     def log_concave(self) -> bool:
         """Whether the likelihood is known to be log-concave in the outputs."""
-        return self.model.architecture.likelihood.name in LOG_CONCAVE
+        return self.likelihood.function is None and self.likelihood.name in LOG_CONCAVE
 
     def at(self, w: Array) -> "JaxProblem":
         """The same problem at other flat parameters; compiled programs are those it has."""
@@ -137,13 +140,12 @@ class JaxProblem:
         """The sizes that costs depend on."""
         model = self.model
         N, C = len(model.x), model.n_outputs
-        softmax = model.architecture.likelihood.name == "categorical"
         network = self._network
         return Facts(
             p=model.n_params,
             N=N,
             C=C,
-            rows=N * (C - 1 if softmax else C),
+            rows=N * n_rows(self.likelihood, C, self.n_classes),
             pass_flops=_pass_flops(model),
             widths=None if network is None else network.widths,
         )
@@ -175,12 +177,6 @@ class JaxProblem:
         """The summed nll and its gradient at any flat parameters, finite or not."""
         return nll_function(self.model, precision)
 
-    def outputs(self, examples: slice) -> Array:
-        """The outputs of these examples: (b, C)."""
-        with jax.enable_x64(True):
-            x, _ = self.model.block(examples)
-            return np.asarray(_outputs(self.model.architecture, self.w, x))
-
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
         """The curvature as products."""
         return curvature_operator(self.model, curvature, precision=precision)
@@ -193,16 +189,32 @@ class JaxProblem:
 
     def roots(self) -> Array | None:
         """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
-        model, parts = self.model, []
-        for rows in row_blocks(model, model.n_outputs, "float64"):
-            x, y = model.block(rows)
-            with jax.enable_x64(True):
-                outputs = np.asarray(_outputs(model.architecture, model.w, x))
-            root = output_root(model.architecture, outputs, y)
+        parts = []
+        for rows, outputs in _outputs(self.model):
+            root = output_root(self.model.architecture, outputs, self.model.block(rows)[1])
             if root is None:
                 return None
             parts.append(root)
         return stack_roots(parts)
+
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        model = replace(self.model, x=self.model.x[examples], y=self.model.y[examples])
+        return np.concatenate([outputs for _, outputs in _outputs(model)])
+
+    def with_inputs(self, x: ArrayLike) -> "JaxProblem":
+        """The same model with other inputs, whose targets are not known."""
+        inputs, known = check_inputs(x, "x_new", np.float64), self.model.x
+        if inputs.ndim != known.ndim or len(inputs) == 0:
+            raise InputError(
+                f"x_new must have one row an input, each of shape {known.shape[1:]}, got shape "
+                f"{inputs.shape}."
+            )
+        with jax.enable_x64(True):
+            apply_fn = self.model.architecture.apply_fn
+            output_shape(apply_fn, self.structured(self.w), inputs)
+        unknown = np.zeros((len(inputs), *self.model.y.shape[1:]), self.model.y.dtype)
+        return replace(self, model=replace(self.model, x=inputs, y=unknown))
 
     def rows(self, rows: Rows) -> Array:
         """The rows c' J_i themselves: (n, p)."""
@@ -308,32 +320,16 @@ class Selected:
         return self.apply_fn(jax.tree.unflatten(tree, whole), x)
 
 
-def _selected(
-    apply_fn: ApplyFn, params: Any, names: list[str], select: Callable[[str], bool]
+def selected(
+    apply_fn: ApplyFn, params: Any, names: list[str], select: Select
 ) -> tuple[ApplyFn, list[Any], list[str]]:
     """The model, params and names restricted to the leaves whose path is selected."""
-    chosen = tuple(bool(select(name)) for name in names)
-    if not any(chosen):
-        raise InputError(f"select chooses none of the parameters: {', '.join(names)}.")
+    chosen = chosen_of(select, names, "/")
 
     def kept(values: Iterable[Any]) -> list[Any]:
         return [value for value, own in zip(values, chosen, strict=True) if own]
 
     return Selected(apply_fn, params, chosen), kept(jax.tree.leaves(params)), kept(names)
-
-
-def _targets(y: ArrayLike, likelihood: Likelihood, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Targets of a likelihood without classes."""
-    targets = np.asarray(y)
-    if targets.dtype.kind == "f":
-        targets = targets.astype(np.float64)
-        if not np.isfinite(targets).all():
-            raise InputError("data y holds NaN or infinite values.")
-    elif targets.dtype.kind not in "iub":
-        raise InputError(f"data y must be numbers, got dtype {targets.dtype}.")
-    if likelihood.name == "gaussian" and math.prod(shape) != targets.size:
-        raise InputError(f"outputs of shape {shape} do not fit targets of shape {targets.shape}.")
-    return targets
 
 
 def _check_nll(model: Model) -> None:
@@ -372,8 +368,15 @@ def _flat(tree: Any) -> Array:
     return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
 
 
+def _outputs(model: Model) -> Iterator[tuple[slice, Array]]:
+    """The outputs (b, C) of blocks of examples."""
+    for rows in row_blocks(model, model.n_outputs, "float64"):
+        with jax.enable_x64(True):
+            yield rows, np.asarray(_outputs_of(model.architecture, model.w, model.block(rows)[0]))
+
+
 @partial(jax.jit, static_argnums=0)
-def _outputs(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
+def _outputs_of(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
     return architecture.outputs(w, x)
 
 

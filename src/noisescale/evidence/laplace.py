@@ -19,11 +19,7 @@ from noisescale.checks import check_choice, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
-from noisescale.evidence.null import (
-    NULLS,
-    log_null_of_classes,
-    note_on_imbalance,
-)
+from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance
 from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.preflight import METHODS, Preflight, preflight
 from noisescale.evidence.prior import describe_prior
@@ -31,6 +27,7 @@ from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
 from noisescale.evidence.problem import Problem, is_linear
 from noisescale.evidence.refine import LaplacePosterior
 from noisescale.evidence.result import Evidence, NotAMinimumWarning, warn_user
+from noisescale.evidence.select import Select
 
 if TYPE_CHECKING:
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
@@ -65,7 +62,7 @@ def evidence_of(
         return conditional_evidence(problem, conditional_on, prior_precision, evidence_of, settings)
     plan = preflight(problem.facts(), method, curvature)
     occam = METHODS[plan.method].term
-    details: dict[str, Any] = {}
+    details: dict[str, Any] = {"model_notes": problem.notes} if problem.notes else {}
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         if at == "map":
             L, polished, details["prior_note"] = polish_with_prior(
@@ -81,10 +78,11 @@ def evidence_of(
             slope = gradient + L * problem.w
             term = occam(problem, L, slope, curvature, accuracy)
         nll, _ = problem.nll_and_gradient()
-        counts = problem.class_counts
-        if log_null is None and counts is not None:
-            log_null = log_null_of_classes(null, counts)
-            details["null_note"] = note_on_imbalance(null, counts)
+        if log_null is None:
+            log_null = log_null_of(problem, L, null)
+            details["null_note"] = note_on_imbalance(problem, null)
+            if problem.n_classes is None and log_null is not None:
+                details["null_model"] = "the best constant"
         return assemble(
             term,
             nll=nll,
@@ -117,8 +115,8 @@ def log_evidence(
     method: str = "auto",
     at: str = "check",
     conditional_on: int | None = None,
-    select: Callable[[str], bool] | None = None,
     null: str = "uniform",
+    select: Select | None = None,
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     tolerance: float | None = None,
@@ -138,8 +136,11 @@ def log_evidence(
             evidence. ``"auto"`` takes the one number of largest evidence at these params,
             ``"per_layer"`` one number a layer likewise; with ``at="map"`` prior and MAP are found
             in turns until both stand still.
-        likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)``
-            for a noise precision other than 1), or a function ``(outputs, y) -> nats`` an example.
+        likelihood: ``"categorical"``, with labels (N, T) and outputs (N, T, C) for sequences, whose
+            padding has the label -100; ``"bernoulli"``; ``"gaussian"`` (``ns.gaussian(precision)``
+            for a noise precision other than 1, ``ns.gaussian("estimate")`` for that of the
+            residuals); ``"poisson"``, whose outputs are logarithms of rates; or a function
+            ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
         method: ``"dense"`` works on p x p matrices; ``"dual"`` on N C x N C, exact too but for the
             Gauss-Newton matrix alone; ``"lanczos"`` estimates, for networks of any size; ``"kfac"``
@@ -151,9 +152,11 @@ def log_evidence(
         conditional_on: with ``at="map"``, the evidence of all examples but so many first ones,
             given these: less a matter of the prior, more of what was learnt (Lotfi et al. 2022).
         select: chooses parameters by their path (``0/w``, say); the others stay fixed and are not
-            part of the model. ``lambda path: path.startswith("1/")`` is the last of two layers.
+            part of the model: the name of a layer (``"1"``, the last of two), a pattern
+            (``"*/w"``), a sequence of those, or a function of the path.
         null: ``"uniform"`` guesses every class alike, ``"frequencies"`` as often as they occur,
-            under a uniform prior on their frequencies.
+            under a uniform prior on their frequencies; for regression and counts it is the best
+            constant under the same prior and noise.
         log_null: the null model's log evidence, for one of your own.
         log_degeneracy: log of the number of equivalent minima to count, 0 for this one alone; see
             :func:`permutation_degeneracy`.

@@ -8,17 +8,21 @@
 Dirichlet prior on their probabilities: with n_k examples of class k
 
     P(y) = (K - 1)! prod_k n_k! / (N + K - 1)!.
+
+Of sequences, N counts the tokens that count. For regression and counts the null model is the best
+constant, see :mod:`noisescale.evidence.constant`.
 """
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from noisescale.checks import check_choice, shown
 from noisescale.errors import InputError
+from noisescale.evidence.constant import log_constant
+from noisescale.evidence.problem import Problem
 
 NULLS = ("uniform", "frequencies")
 TRIVIAL = 3.0  # nats by which the frequencies alone beat uniform guessing before a note says so
@@ -60,8 +64,35 @@ def log_null_of_classes(null: str, counts: ArrayLike) -> float:
     return log_null_uniform(float(n.sum()), len(n))
 
 
-def note_on_imbalance(null: str, counts: Any) -> str | None:
+def class_counts(problem: Problem) -> NDArray[np.int64] | None:
+    """The number of examples (or tokens) of each class, None for a likelihood without."""
+    if problem.n_classes is None:
+        return None
+    y = problem.observed
+    tokens = y if y.ndim == 1 else y[y != problem.likelihood.ignore_index]
+    return np.bincount(tokens.astype(np.int64).ravel(), minlength=problem.n_classes)
+
+
+def log_null_of(
+    problem: Problem, prior_precision: ArrayLike, null: str = "uniform"
+) -> float | None:
+    """The null model's log evidence; None for a user's own likelihood.
+
+    A constant has the model's mean prior variance.
+    """
+    check_choice("null", null, NULLS)
+    counts, likelihood = class_counts(problem), problem.likelihood
+    if counts is not None:
+        return log_null_of_classes(null, counts)
+    if likelihood.function is not None:
+        return None
+    precision = 1 / float(np.mean(1 / np.asarray(prior_precision, float)))
+    return log_constant(problem.observed, likelihood, precision)
+
+
+def note_on_imbalance(problem: Problem, null: str) -> str | None:
     """Where guessing by frequency beats guessing uniformly, beating the latter means little."""
+    counts = class_counts(problem)
     if null != "uniform" or counts is None:
         return None
     gain = log_null_frequencies(counts) - log_null_of_classes("uniform", counts)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from noisescale.likelihood import Likelihood
 from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Facts:
 
     Attributes:
         p, N, C: parameters, examples, outputs.
-        rows: of the dual kernel, N (C - 1) for a softmax.
+        rows: of the dual kernel, N (C - 1) for a softmax, N T (C - 1) for sequences.
         pass_flops: arithmetic of one example's forward pass.
         widths: of a dense network's layers, None for any other function.
     """
@@ -84,13 +85,23 @@ class Problem(Protocol):
         ...
 
     @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its noise precision known."""
+        ...
+
+    @property
+    def observed(self) -> NDArray[Any]:
+        """The targets (N, ...)."""
+        ...
+
+    @property
     def n_classes(self) -> int | None:
         """The number of classes, None for a likelihood without."""
         ...
 
     @property
-    def class_counts(self) -> NDArray[np.int64] | None:
-        """The number of examples of each class, None for a likelihood without."""
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any result must know about this model and its data."""
         ...
 
     @property
@@ -128,16 +139,20 @@ class Problem(Protocol):
         """A flat vector in the structure of the parameters."""
         ...
 
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        ...
+
+    def with_inputs(self, x: Any) -> "Problem":
+        """The same model with other inputs, whose targets are not known."""
+        ...
+
     def nll_and_gradient(self) -> tuple[float, Array]:
         """The summed nll and its gradient, both finite."""
         ...
 
     def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
         """The summed nll and its gradient at any flat parameters, finite or not."""
-        ...
-
-    def outputs(self, examples: slice) -> Array:
-        """The outputs of these examples: (b, C)."""
         ...
 
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
@@ -177,7 +192,12 @@ class Problem(Protocol):
         ...
 
 
-LOG_CONCAVE = ("categorical", "bernoulli", "gaussian")  # in the outputs, wherever they are
+LOG_CONCAVE = (
+    "categorical",
+    "bernoulli",
+    "gaussian",
+    "poisson",
+)  # in the outputs, wherever they are
 _PROBED = 16  # examples by which a model is seen to be linear
 
 

@@ -58,7 +58,8 @@ class Evidence:
         log_occam_factor: log of the share of the prior that the data leave, never positive.
         log_occam_factor_full: the same with the whole determinant, None likewise.
         log_degeneracy: log of the number of equivalent minima counted; 0 for one.
-        log_null: log evidence of the model that gives every class the same probability.
+        log_null: log evidence of the model that gives every class the same probability, or of the
+            best constant for regression and counts.
         gradient_norm, newton_decrement: how far from a minimum the point is; half the decrement is
             what the quadratic model says the cost could still fall. None if no gradient was given.
         n_negative, negative_weight: number and summed size (in units of the prior precision) of
@@ -163,7 +164,8 @@ class Evidence:
         """The odds against the null model, in words; None for kinds that do not bear odds."""
         if self.log_bayes_factor is None or not self.kind.bears_odds:
             return None
-        return odds_in_words(self.log_bayes_factor, "the model", "random guessing")
+        null = self.details.get("null_model", "random guessing")
+        return odds_in_words(self.log_bayes_factor, "the model", null)
 
     @property
     def verdict(self) -> str | None:
@@ -188,6 +190,7 @@ class Evidence:
         if self.map is not None:
             told += self.map.notes
         notes = [str(note) for note in told if note]
+        notes += self.details.get("model_notes", ())
         if self.details.get("tolerance_reached") is False:
             notes.append(
                 f"the tolerance was not reached with {self.details['n_probes']} probes: the "

@@ -13,10 +13,12 @@ from noisescale.checks import check_choice
 from noisescale.errors import InputError
 from noisescale.jobs.identity import Identity, identity_of
 from noisescale.seeds import random_stream
-from noisescale.torch.tensors import collect, to_numpy
+from noisescale.torch.batches import collect, count, leaves, mapped, taken
+from noisescale.torch.model import arguments, logits_of
+from noisescale.torch.tensors import to_numpy
 from noisescale.training.sampling import BatchStream
 
-Tensors = tuple[torch.Tensor, torch.Tensor]
+Tensors = tuple[Any, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Metric = Callable[[torch.Tensor, torch.Tensor], float]
 
@@ -44,14 +46,14 @@ def trained(
     torch.manual_seed(seed)
     module = make_module().to(device)
     optimiser = make_optimiser(module.parameters())
-    x, y = (tensor.to(device) for tensor in data)
+    x, y = mapped(lambda tensor: tensor.to(device), data)
     rng = random_stream(seed, "batches")
     batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
     module.train()
     for step in range(1, steps + 1):
         batch = torch.from_numpy(batches.take(1)[0].astype(np.int64)).to(device)
         optimiser.zero_grad()
-        value = loss(module(x[batch]), y[batch])
+        value = loss(_outputs(module, taken(x, batch)), y[batch])
         value.backward()
         optimiser.step()
         if (step % _LOOK == 0 or step == steps) and not torch.isfinite(value):
@@ -59,11 +61,16 @@ def trained(
     return module
 
 
-def outputs_of(module: torch.nn.Module, x: torch.Tensor, device: str) -> torch.Tensor:
+def outputs_of(module: torch.nn.Module, x: Any, device: str) -> torch.Tensor:
     """The outputs for all of ``x``, on the CPU, in evaluation mode."""
     module.eval()
+    blocks = (slice(start, start + _ROWS) for start in range(0, count(x), _ROWS))
     with torch.no_grad():
-        return torch.cat([module(part.to(device)).cpu() for part in x.split(_ROWS)])
+        parts = [
+            _outputs(module, mapped(lambda t: t.to(device), taken(x, rows))).cpu()
+            for rows in blocks
+        ]
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +145,11 @@ class TorchAdamWTrainFunction(TorchTrainFunction):
         return self._trained(make_optimiser, batch_size, steps, seed)
 
 
+def _outputs(module: torch.nn.Module, inputs: Any) -> torch.Tensor:
+    args, kwargs = arguments(inputs)
+    return logits_of(module(*args, **kwargs))
+
+
 def train_function(
     make_module: Callable[[], torch.nn.Module],
     train_set: Any,
@@ -154,7 +166,8 @@ def train_function(
     Args:
         make_module: makes a fresh module; PyTorch's seed is set before each call.
         train_set, validation_set: ``Dataset``s of pairs, loaders, or tensors ``(x, y)``; each is
-            read once and held in memory.
+            read once and held in memory. Tuples and dicts of inputs as in
+            :func:`noisescale.torch.log_evidence`.
         loss: ``(outputs, y) -> mean loss``.
         metric: ``(outputs, y) -> score``, higher is better; on the CPU.
         optimizer: ``"sgd"`` or ``"adamw"``; the latter is tuned by Adam's rules.
@@ -175,7 +188,7 @@ def train_function(
     if not isinstance(made, torch.nn.Module):
         raise InputError(f"make_module must return a module, got {type(made).__name__}.")
     train_data, validation_data = collect(train_set), collect(validation_set)
-    arrays = [to_numpy(tensor) for tensor in (*train_data, *validation_data)]
+    arrays = [to_numpy(tensor) for tensor in leaves((train_data, validation_data))]
     # The module as it is made from one seed: its classes with their code, and its initialisation.
     parts = [arrays, make_module, made, loss, metric, weight_decay]
     name = identity_of("torch" if optimizer == "sgd" else f"torch {optimizer}", *parts)
