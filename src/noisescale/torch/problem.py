@@ -1,6 +1,5 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
-import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
-from torch.func import functional_call, grad, jvp, vjp, vmap
+from torch.func import grad, vjp, vmap
 
 from noisescale.arrays import check_labels, check_outputs
 from noisescale.errors import InputError
@@ -17,8 +16,11 @@ from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symme
 from noisescale.evidence.occam.kernel import output_rows, row_blocks
 from noisescale.evidence.prior import layers_of
 from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
+from noisescale.torch.batches import collect, leaves, mapped, placed, taken
+from noisescale.torch.derivatives import Ways
 from noisescale.torch.likelihood import resolve_nll
-from noisescale.torch.tensors import collect, to_numpy
+from noisescale.torch.model import TorchModel
+from noisescale.torch.tensors import to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
@@ -28,34 +30,25 @@ class TorchProblem:
     """A PyTorch module at its parameters, as the evidence sees it."""
 
     def __init__(self, module: torch.nn.Module, data: Any, likelihood: Any) -> None:
-        if not isinstance(module, torch.nn.Module):
-            raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
+        self.model, self.ways = TorchModel(module), Ways()
         self.likelihood, self.nll = resolve_nll(likelihood)
-        self._twins = {name: _twin(module, getattr(torch, name)) for name in ("float64", "float32")}
-        free = {name: p for name, p in self._twins["float64"].named_parameters() if p.requires_grad}
-        if not free:
-            raise InputError("the module has no parameters that require gradients.")
-        self.device = next(iter(free.values())).device
-        self.params = {name: to_numpy(p) for name, p in sorted(free.items())}
         self.x, self.y = collect(data)
-        if len(self.x) != len(self.y):
-            raise InputError(f"data has {len(self.x)} inputs but {len(self.y)} labels.")
         self.n_classes = self._check_targets()
 
     @property
     def n_train(self) -> int:
         """The number of examples."""
-        return len(self.x)
+        return len(self.y)
 
-    @cached_property
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each free parameter, by name."""
-        return {name: value.shape for name, value in self.params.items()}
+        return self.model.shapes
 
     @cached_property
     def w(self) -> Array:
         """The flat parameters, by name."""
-        flat = np.concatenate([value.ravel() for value in self.params.values()])
+        flat = np.concatenate([value.ravel() for value in self.model.params.values()])
         if not np.isfinite(flat).all():
             raise InputError("the module's parameters are not all finite: train it again.")
         return flat
@@ -67,7 +60,7 @@ class TorchProblem:
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
-        N, C = len(self.x), self._outputs_of("float64", slice(0, 1)).shape[1]
+        N, C = self.n_train, self._outputs_of("float64", slice(0, 1)).shape[1]
         softmax = self.likelihood == "categorical"
         return Facts(
             p=len(self.w),
@@ -88,7 +81,7 @@ class TorchProblem:
 
     def structured(self, flat: Array) -> dict[str, Array]:
         """A flat vector as arrays by parameter name."""
-        parts = np.split(flat, np.cumsum([value.size for value in self.params.values()])[:-1])
+        parts = np.split(flat, np.cumsum([value.size for value in self.model.params.values()])[:-1])
         return {
             name: part.reshape(shape)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
@@ -116,7 +109,7 @@ class TorchProblem:
         def product(rows: slice, v: torch.Tensor) -> torch.Tensor:
             if curvature == "hessian":
                 function, _ = self._nll_sum(precision, rows)
-                return jvp(grad(function), (w,), (v,))[1]
+                return self.ways.hessian_along(function, w, v)
             return self._ggn_product(precision, rows, w, v)
 
         return self._summed(product, precision)
@@ -156,13 +149,14 @@ class TorchProblem:
             if isinstance(output, torch.Tensor):
                 sizes.append(int(output.numel()))
 
-        twin = self._twins["float64"]
+        twin = self.model.twins["float64"]
         hooks = [m.register_forward_hook(count) for m in twin.modules()]
-        with torch.no_grad():
-            twin(self.inputs(slice(0, 1), "float64"))
-        for hook in hooks:
-            hook.remove()
-        return max(2 * sum(sizes), int(self.x[0].numel()), 1)
+        try:
+            self._outputs_of("float64", slice(0, 1))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return max(2 * sum(sizes), *(int(part[0].numel()) for part in leaves(self.x)), 1)
 
     def roots(self) -> Array | None:
         """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
@@ -183,19 +177,19 @@ class TorchProblem:
         """The rows c' J themselves: (b, p)."""
         w = self.tensor(self.w, "float64")
 
-        def along(w: torch.Tensor, x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-            return self.apply("float64", w, x[None])[0] @ c
+        def along(w: torch.Tensor, x: Any, c: torch.Tensor) -> torch.Tensor:
+            return self.apply_one("float64", w, x) @ c
 
         x = self.inputs(torch.as_tensor(rows.examples), "float64")
         c = self.tensor(rows.coefficients, "float64")
-        return to_numpy(vmap(grad(along), in_dims=(None, 0, 0))(w, x, c))
+        return to_numpy(self.ways.each(grad(along))(w, x, c))
 
     def derivatives(self, examples: slice, directions: Array) -> Array:
         """Each direction's derivative of these examples' outputs: (b, n, C)."""
         w, x = self.tensor(self.w, "float64"), self.inputs(examples, "float64")
 
         def one(v: torch.Tensor) -> torch.Tensor:
-            return jvp(lambda w: self.apply("float64", w, x), (w,), (v,))[1]
+            return self.ways.along(lambda w: self.apply("float64", w, x), w, v)
 
         return to_numpy(vmap(one)(self.tensor(directions, "float64")))
 
@@ -205,13 +199,13 @@ class TorchProblem:
 
     def gradient_moments(self) -> Moments:
         """Sums over per-example gradients, each in float32, added up in float64."""
-        N, p = len(self.x), len(self.w)
+        N, p = self.n_train, len(self.w)
         w = self.tensor(self.w, "float32")
 
-        def nll(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return self.nll(self.apply("float32", w, x[None]), y[None])[0]
+        def nll(w: torch.Tensor, x: Any, y: torch.Tensor) -> torch.Tensor:
+            return self.nll(self.apply_one("float32", w, x)[None], y[None])[0]
 
-        each = vmap(grad(nll), in_dims=(None, 0, 0))
+        each = self.ways.each(grad(nll))
         sq_norms, total, squares = np.empty(N), np.zeros(p), np.zeros(p)
         size = int(np.clip(BLOCK_BYTES // (4 * p), 1, N))
         for rows in (slice(start, start + size) for start in range(0, N, size)):
@@ -225,9 +219,9 @@ class TorchProblem:
     def slopes(self, direction: Array) -> Array:
         """Each example's gradient times ``direction``: one forward derivative, in float32."""
         w, v = self.tensor(self.w, "float32"), self.tensor(direction, "float32")
-        along = np.empty(len(self.x))
+        along = np.empty(self.n_train)
         for rows in self.blocks(1, "float32"):
-            along[rows] = to_numpy(jvp(self._nll_each("float32", rows), (w,), (v,))[1])
+            along[rows] = to_numpy(self.ways.along(self._nll_each("float32", rows), w, v))
         return along
 
     def second_moments(self) -> LinearOperator:
@@ -237,7 +231,7 @@ class TorchProblem:
         def product(rows: slice, v: torch.Tensor) -> torch.Tensor:
             function = self._nll_each("float32", rows)
             _, pull_back = vjp(function, w)
-            return pull_back(jvp(function, (w,), (v,))[1])[0]
+            return pull_back(self.ways.along(function, w, v))[0]
 
         return self._summed(product, "float32")
 
@@ -257,14 +251,14 @@ class TorchProblem:
         self.y = torch.from_numpy(labels)
         return n_classes
 
-    def apply(self, precision: str, w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Outputs (n, C) at flat parameters ``w``."""
-        sizes = [value.size for value in self.params.values()]
-        leaves = {
-            name: part.reshape(value.shape)
-            for (name, value), part in zip(self.params.items(), torch.split(w, sizes), strict=True)
-        }
-        return functional_call(self._twins[precision], leaves, (x,)).reshape(len(x), -1)
+    def apply(self, precision: str, w: torch.Tensor, x: Any) -> torch.Tensor:
+        """Outputs (b, C) of a batch at flat parameters ``w``, an example's in one row."""
+        outputs = self.model(precision, w, x)
+        return outputs.reshape(outputs.shape[0], -1)
+
+    def apply_one(self, precision: str, w: torch.Tensor, x: Any) -> torch.Tensor:
+        """Outputs (C,) of one example."""
+        return self.apply(precision, w, mapped(lambda tensor: tensor[None], x))[0]
 
     def _nll_each(self, precision: str, rows: slice) -> Callable[[torch.Tensor], torch.Tensor]:
         x, y = self.inputs(rows, precision), self.targets(rows, precision)
@@ -285,8 +279,8 @@ class TorchProblem:
             return self.apply(precision, w, x)
 
         z, pull_back = vjp(outputs, w)
-        along = jvp(outputs, (w,), (v,))[1]
-        curved = jvp(grad(lambda z: self.nll(z, y).sum()), (z,), (along,))[1]
+        along = self.ways.along(outputs, w, v)
+        curved = self.ways.hessian_along(lambda z: self.nll(z, y).sum(), z, along)
         return pull_back(curved)[0]
 
     def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
@@ -301,23 +295,17 @@ class TorchProblem:
         """Examples whose activations fit into a block of memory."""
         width = 8 if precision == "float64" else 4
         size = max(1, BLOCK_BYTES // (4 * width * n_directions * self.activations))
-        return (slice(s, min(s + size, len(self.x))) for s in range(0, len(self.x), size))
+        return (slice(s, min(s + size, self.n_train)) for s in range(0, self.n_train, size))
 
-    def inputs(self, rows: Any, precision: str) -> torch.Tensor:
+    def inputs(self, rows: Any, precision: str) -> Any:
         """Some inputs on the module's device, real numbers in this precision."""
-        x = self.x[rows].to(self.device)
-        return x.to(getattr(torch, precision)) if x.is_floating_point() else x
+        return placed(taken(self.x, rows), self.model.device, precision)
 
     def targets(self, rows: Any, precision: str) -> torch.Tensor:
         """Their targets."""
-        y = self.y[rows].to(self.device)
+        y = self.y[rows].to(self.model.device)
         return y.to(getattr(torch, precision)) if y.is_floating_point() else y.long()
 
     def tensor(self, values: Array, precision: str) -> torch.Tensor:
         """A tensor on the module's device."""
-        return torch.as_tensor(values, dtype=getattr(torch, precision), device=self.device)
-
-
-def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """A copy in evaluation mode and this precision; the module itself is not touched."""
-    return copy.deepcopy(module).to(dtype).eval()
+        return self.model.tensor(values, precision)

@@ -10,11 +10,13 @@ import torch
 
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
-from noisescale.torch.tensors import collect, to_numpy
+from noisescale.torch.batches import collect, leaves, mapped, taken
+from noisescale.torch.model import arguments, logits_of
+from noisescale.torch.tensors import to_numpy
 from noisescale.training.sampling import BatchStream
 from noisescale.tune.identity import Identity, identity_of
 
-Tensors = tuple[torch.Tensor, torch.Tensor]
+Tensors = tuple[Any, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Metric = Callable[[torch.Tensor, torch.Tensor], float]
 
@@ -54,14 +56,14 @@ class TorchTrainFunction:
         optimiser = torch.optim.SGD(
             module.parameters(), lr=learning_rate, momentum=momentum, weight_decay=self.weight_decay
         )
-        x, y = (tensor.to(self.device) for tensor in self.train_data)
+        x, y = mapped(lambda tensor: tensor.to(self.device), self.train_data)
         rng = random_stream(seed, "batches")
         batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
         module.train()
         for step in range(1, steps + 1):
             batch = torch.from_numpy(batches.take(1)[0].astype(np.int64)).to(self.device)
             optimiser.zero_grad()
-            loss = self.loss(module(x[batch]), y[batch])
+            loss = self.loss(_outputs(module, taken(x, batch)), y[batch])
             loss.backward()
             optimiser.step()
             if (step % _LOOK == 0 or step == steps) and not torch.isfinite(loss):
@@ -71,9 +73,19 @@ class TorchTrainFunction:
     def _score(self, module: torch.nn.Module) -> float:
         module.eval()
         x, y = self.validation_data
+        blocks = (slice(start, start + _ROWS) for start in range(0, len(y), _ROWS))
         with torch.no_grad():
-            outputs = torch.cat([module(part.to(self.device)).cpu() for part in x.split(_ROWS)])
+            parts = [
+                _outputs(module, mapped(lambda t: t.to(self.device), taken(x, rows))).cpu()
+                for rows in blocks
+            ]
+        outputs = torch.cat(parts)
         return float(self.metric(outputs, y)) if torch.isfinite(outputs).all() else math.nan
+
+
+def _outputs(module: torch.nn.Module, inputs: Any) -> torch.Tensor:
+    args, kwargs = arguments(inputs)
+    return logits_of(module(*args, **kwargs))
 
 
 def train_function(
@@ -91,7 +103,8 @@ def train_function(
     Args:
         make_module: makes a fresh module; PyTorch's seed is set before each call.
         train_set, validation_set: ``Dataset``s of pairs, loaders, or tensors ``(x, y)``; each is
-            read once and held in memory.
+            read once and held in memory. Tuples and dicts of inputs as in
+            :func:`noisescale.torch.log_evidence`.
         loss: ``(outputs, y) -> mean loss``.
         metric: ``(outputs, y) -> score``, higher is better; on the CPU.
         weight_decay: as in ``torch.optim.SGD``.
@@ -108,7 +121,7 @@ def train_function(
     if not isinstance(made, torch.nn.Module):
         raise InputError(f"make_module must return a module, got {type(made).__name__}.")
     train_data, validation_data = collect(train_set), collect(validation_set)
-    arrays = [to_numpy(tensor) for tensor in (*train_data, *validation_data)]
+    arrays = [to_numpy(tensor) for tensor in leaves((train_data, validation_data))]
     # The module as it is made from one seed: its classes with their code, and its initialisation.
     name = identity_of("torch", arrays, make_module, made, loss, metric, weight_decay)
     return TorchTrainFunction(
