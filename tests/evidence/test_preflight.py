@@ -3,16 +3,16 @@ import pytest
 import noisescale as ns
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.preflight import preflight
-from noisescale.evidence.problem import Facts
+from noisescale.evidence.problem import Facts, Weight
 from oracles.models import NETWORK, as_function, data, params_of
 
 
 def test_auto_goes_by_what_fits():
-    def facts(p, N, widths=None):
-        return Facts(p=p, N=N, C=10, rows=9 * N, pass_flops=2.0 * p, widths=widths)
+    def facts(p, N, weights=()):
+        return Facts(p=p, N=N, C=10, rows=9 * N, pass_flops=2.0 * p, weights=weights)
 
     assert preflight(facts(300, 5_000), "auto", "ggn").method == "dense"
-    paper = preflight(facts(636_010, 1_000, (784, 800, 10)), "auto", "ggn")
+    paper = preflight(facts(636_010, 1_000, (Weight(784, 800), Weight(800, 10))), "auto", "ggn")
     assert paper.method == "dual"
     assert "dense: 8.83 TiB" in str(paper)
     assert preflight(facts(636_010, 1_000), "auto", "hessian").method == "lanczos"
@@ -25,7 +25,7 @@ def test_auto_goes_by_what_fits():
 def test_the_choice_does_not_depend_on_how_busy_the_machine_is(monkeypatch, rate):
     monkeypatch.setattr("noisescale.evidence.preflight.arithmetic_rate", lambda: rate)
     for n, method in ((1_000, "dual"), (2_000, "dual"), (20_000, "lanczos")):
-        facts = Facts(p=50_000, N=n, C=10, rows=9 * n, pass_flops=1e5, widths=None)
+        facts = Facts(p=50_000, N=n, C=10, rows=9 * n, pass_flops=1e5)
         assert preflight(facts, "auto", "ggn").method == method
 
 
@@ -54,5 +54,5 @@ def test_what_is_listed_can_be_done():
     listed = [[c.method for c in preflight(f, "auto", "ggn").costs] for f in (known, unknown)]
     assert listed[0] == ["dense", "dual", "lanczos", "kfac", "diagonal"]
     assert listed[1] == ["dense", "dual", "lanczos", "diagonal"]
-    with pytest.raises(ns.InputError, match="method='kfac' needs a noisescale.DenseNetwork"):
+    with pytest.raises(ns.InputError, match="method='kfac' needs layers that multiply"):
         preflight(unknown, "kfac", "ggn")

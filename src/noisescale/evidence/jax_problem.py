@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise, starmap
 from typing import Any
 
 import jax
@@ -39,8 +40,20 @@ from noisescale.evidence.curvature.products import (
     streamed,
 )
 from noisescale.evidence.curvature.roots import stack_roots
+from noisescale.evidence.occam.kernel import BLOCK_BYTES, BLOCK_FLOPS, LayerRows
+from noisescale.evidence.occam.kernel import row_blocks as blocks_of_rows
+from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
+from noisescale.evidence.problem import (
+    Array,
+    Facts,
+    Kronecker,
+    KroneckerBlock,
+    Moments,
+    Precision,
+    Rows,
+    Weight,
+)
 from noisescale.likelihood import Likelihood, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
@@ -123,7 +136,8 @@ class JaxProblem:
             C=C,
             rows=N * (C - 1 if softmax else C),
             pass_flops=_pass_flops(model),
-            widths=None if network is None else network.widths,
+            weights=() if network is None else tuple(starmap(Weight, pairwise(network.widths))),
+            activations=self.activations,
         )
 
     def leaves(self, given: Any) -> list[Any]:
@@ -183,6 +197,52 @@ class JaxProblem:
         x, _ = self.model.block(examples)
         with jax.enable_x64(True):
             return np.asarray(jacobian_products(self.model.architecture, self.w, x, directions))
+
+    def rows_at_once(self) -> int:
+        """How many rows a block of them should have."""
+        facts = self.facts()
+        few = min(BLOCK_BYTES / (8 * facts.p), BLOCK_FLOPS / (3 * facts.pass_flops))
+        return int(np.clip(few, 1, 512))
+
+    def layer_kernel(self, L: Array, rows: Rows) -> LayerRows | None:
+        """From a dense network's layers, if each of its arrays has one precision."""
+        layers = self.dense_layers()
+        precisions = None if layers is None else layers.precisions(L)
+        if layers is None or precisions is None:
+            return None
+        return LayerRows(self, layers, precisions, rows)
+
+    def kronecker(self, rows: Rows) -> Kronecker | None:
+        """Of a ``DenseNetwork``'s layers, None for any other function."""
+        layers = self.dense_layers()
+        if layers is None:
+            return None
+        places = layers.split(np.arange(len(self.w)))
+        derivatives = layers.derivatives(rows)
+        blocks = tuple(
+            KroneckerBlock(str(i), a.T @ a / len(a), D.T @ D, weight.T, bias)
+            for i, (a, D, (weight, bias)) in enumerate(
+                zip(layers.inputs, derivatives, places, strict=True)
+            )
+        )
+        return Kronecker(blocks, np.zeros(0, np.int64), np.zeros(0))
+
+    def squared_rows(self, rows: Rows) -> Array:
+        """The squared entries of all rows, summed: layer by layer or row by row."""
+        layers = self.dense_layers()
+        if layers is None:
+            h = np.zeros(len(self.w))
+            stage("diagonal", len(rows))
+            for A in blocks_of_rows(self, rows):
+                h += np.einsum("rp,rp->p", A, A)
+                advance(len(A))
+            return h
+        parts = []
+        for a, D in zip(layers.inputs, layers.derivatives(rows), strict=True):
+            squares = np.zeros((len(a), D.shape[1]))
+            np.add.at(squares, rows.examples, D**2)
+            parts += [squares.sum(axis=0), ((a**2).T @ squares).ravel()]  # b comes before w
+        return np.concatenate(parts)
 
     def dense_layers(self) -> DenseLayers | None:
         """The layers of a ``DenseNetwork``, None for any other function."""

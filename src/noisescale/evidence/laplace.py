@@ -21,6 +21,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.occam.dense import occam_of_symmetric
 from noisescale.evidence.occam.lanczos import operator_term
 from noisescale.evidence.occam.term import Accuracy, Term
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, Preflight, preflight
 from noisescale.evidence.prior import CHOICES, describe_prior, prior_vector, proper
 from noisescale.evidence.prior_choice import choose_prior
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _DENSE_OPERATOR = 4_000  # parameters up to which an operator is turned into a matrix
 
 
+@speaks
 def evidence_of(
     problem: Problem,
     *,
@@ -46,7 +48,7 @@ def evidence_of(
 ) -> Evidence:
     """The evidence of a problem, whatever framework is behind it; see :func:`log_evidence`."""
     accuracy = accuracy or Accuracy()
-    plan = preflight(problem.facts(), method, curvature)
+    plan = preflight(problem.facts(), method, curvature, problem)
     details: dict[str, Any] = {}
     if isinstance(prior_precision, str):
         check_choice("prior_precision", prior_precision, CHOICES)

@@ -20,6 +20,7 @@ from noisescale.checks import shown
 from noisescale.errors import InputError
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import RANGE, prior_vector
 from noisescale.evidence.problem import Problem
@@ -73,6 +74,7 @@ class EvidenceCurve:
         )
 
 
+@speaks
 def curve_of(
     problem: Problem,
     *,

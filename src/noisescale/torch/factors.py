@@ -11,8 +11,8 @@ forming it,
 
 Axes: n examples; k gradients of each (rows c' J_i of several c share the inputs a_i); g groups; T
 positions; i and o, the widths of inputs and outputs. Every class has the same names in this order:
-``gradients``, ``along``, ``kernel``, ``squared_norms``, ``squares``, ``of_examples``, ``chosen``,
-``kernel_flops``, ``numbers``.
+``gradients``, ``along``, ``kernel``, ``squared_norms``, ``squares``, ``total``, ``of_examples``,
+``chosen``, ``kernel_flops``.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from noisescale.evidence.problem import Weight
+
+_CACHED = 1 << 20  # numbers of gradients that are formed, squared and added up in one go
 
 
 class Factor(Protocol):
@@ -45,6 +49,10 @@ class Factor(Protocol):
         """The squared entries, summed over all n k gradients: (size,)."""
         ...
 
+    def total(self) -> Tensor:
+        """The sum of all n k gradients: (size,)."""
+        ...
+
     def of_examples(self, n: int) -> "Factor":
         """With what the leading axis has more than ``n`` made positions: example by example."""
         ...
@@ -55,10 +63,6 @@ class Factor(Protocol):
 
     def kernel_flops(self) -> float:
         """Arithmetic of one entry of ``kernel``; the product of formed gradients takes 2 size."""
-        ...
-
-    def numbers(self) -> int:
-        """How many numbers it holds."""
         ...
 
 
@@ -126,6 +130,11 @@ class Outer:
         both = torch.einsum("ngto,ngti->goi", (self.b**2).sum(dim=1), self.a**2)
         return (both.mT if self.transposed else both).reshape(-1)
 
+    def total(self) -> Tensor:
+        """One product of matrices over all examples and positions."""
+        summed = torch.einsum("ngto,ngti->goi", self.b.sum(dim=1), self.a)
+        return (summed.mT if self.transposed else summed).reshape(-1)
+
     def of_examples(self, n: int) -> "Outer":
         """Patches or tokens that were taken for examples are positions."""
         m, k, g, T, o = self.b.shape
@@ -140,13 +149,9 @@ class Outer:
         return Outer(self.a[examples], self.b[examples], self.transposed)
 
     def kernel_flops(self) -> float:
-        """T^2 products of o numbers; those of i numbers are shared by the k^2 of an example."""
+        """As counted for any framework's layers."""
         _, k, g, T, o = self.b.shape
-        return float(T**2 * g * (2 * o + 2 * self.a.shape[-1] / k**2 + 2))
-
-    def numbers(self) -> int:
-        """Of inputs and output gradients."""
-        return self.a.numel() + self.b.numel()
+        return Weight(self.a.shape[-1], o, T, g).kernel_flops(k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +195,12 @@ class Lookup:
         made.index_add_(0, self.index.reshape(-1), together.sum(dim=1).flatten(0, 1))
         return made.reshape(-1)
 
+    def total(self) -> Tensor:
+        """Output gradients added up in their rows."""
+        made = self.b.new_zeros(self.n_rows, self.b.shape[-1])
+        made.index_add_(0, self.index.reshape(-1), self.b.sum(dim=1).flatten(0, 1))
+        return made.reshape(-1)
+
     def of_examples(self, n: int) -> "Lookup":
         """Further positions."""
         m, k, T, d = self.b.shape
@@ -206,10 +217,6 @@ class Lookup:
         """T^2 products of d numbers."""
         T, d = self.b.shape[2:]
         return float(T**2 * (2 * d + 2))
-
-    def numbers(self) -> int:
-        """Of output gradients."""
-        return self.b.numel()
 
     def _same(self) -> Tensor:
         return (self.index[:, :, None] == self.index[:, None, :]).to(self.b.dtype)
@@ -242,6 +249,10 @@ class Formed:
         """Sums of squares."""
         return (self.g**2).sum(dim=(0, 1))
 
+    def total(self) -> Tensor:
+        """A sum."""
+        return self.g.sum(dim=(0, 1))
+
     def of_examples(self, n: int) -> "Formed":
         """Added up."""
         if len(self.g) == n:
@@ -254,11 +265,7 @@ class Formed:
 
     def kernel_flops(self) -> float:
         """What a product of two takes."""
-        return 2.0 * self.g.shape[2]
-
-    def numbers(self) -> int:
-        """Of the gradients."""
-        return self.g.numel()
+        return 2.0 * int(self.g.shape[2])
 
 
 def added(factors: list[Factor]) -> Factor:
@@ -283,3 +290,26 @@ def added(factors: list[Factor]) -> Factor:
     for factor in factors[1:]:
         total = total + factor.gradients()
     return Formed(total)
+
+
+def moments(factor: Factor) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared norms (n, k), the total and the squared entries' sum (size,) in one go.
+
+    Gradients over several positions must be formed for their squares, which then serve for all
+    three, few enough at a time to stay in the processor's cache.
+    """
+    if not isinstance(factor, Outer) or factor.b.shape[3] == 1:
+        return factor.squared_norms(), factor.total(), factor.squares()
+    n, k, g, _, o = factor.b.shape
+    size = g * o * factor.a.shape[-1]
+    norms = factor.b.new_empty(n, k)
+    total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
+    step = max(1, _CACHED // (k * size))
+    for start in range(0, n, step):
+        part = slice(start, min(start + step, n))
+        G = factor.chosen(part).gradients()
+        total += G.sum(dim=(0, 1))
+        G = G.square_()
+        squares += G.sum(dim=(0, 1))
+        norms[part] = G.sum(dim=2)
+    return norms, total, squares

@@ -1,7 +1,7 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -9,20 +9,28 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from torch.func import grad, vjp, vmap
+from torch.utils.flop_counter import FlopCounterMode
 
 from noisescale.arrays import check_labels, check_outputs
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symmetric_root
 from noisescale.evidence.occam.kernel import output_rows, row_blocks
+from noisescale.evidence.pace import advance, stage, tick
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
+from noisescale.evidence.problem import Array, Facts, Kronecker, Moments, Precision, Rows
 from noisescale.torch.batches import collect, leaves, mapped, placed, taken
 from noisescale.torch.derivatives import Ways
+from noisescale.torch.factors import moments
+from noisescale.torch.kernel import FactorKernel, factor_kernel
+from noisescale.torch.kronecker import kronecker_factors
 from noisescale.torch.likelihood import resolve_nll
 from noisescale.torch.model import TorchModel
+from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
 from noisescale.torch.tensors import to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
+BLOCK_FLOPS = 4e9  # of a block: some tenths of a second
+_HELD = 4  # copies of the activations: inputs, outputs, what derivatives need
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
 
@@ -61,15 +69,27 @@ class TorchProblem:
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
         N, C = self.n_train, self._outputs_of("float64", slice(0, 1)).shape[1]
-        softmax = self.likelihood == "categorical"
         return Facts(
             p=len(self.w),
             N=N,
             C=C,
-            rows=N * (C - 1 if softmax else C),
-            pass_flops=2.0 * max(len(self.w), self.activations),
-            widths=None,
+            rows=N * (C - 1 if self.likelihood == "categorical" else C),
+            pass_flops=self.pass_flops,
+            weights=self.gradients("float64").weights(),
+            activations=self.activations,
         )
+
+    @cached_property
+    def pass_flops(self) -> float:
+        """Arithmetic of one example's forward pass: PyTorch's count, and one an activation."""
+        with FlopCounterMode(display=False) as counter:
+            self._outputs_of("float64", slice(0, 1))
+        return float(max(counter.get_total_flops(), 2 * len(self.w)) + self.activations)
+
+    @cache  # noqa: B019 a problem lives no longer than what asks it
+    def gradients(self, precision: str) -> ExampleGradients:
+        """Gradients of single examples."""
+        return ExampleGradients(self, precision)
 
     def leaves(self, given: Any) -> list[Any]:
         """Refuses: names of parameters or of layers are all the structure there is."""
@@ -175,14 +195,43 @@ class TorchProblem:
 
     def rows(self, rows: Rows) -> Array:
         """The rows c' J themselves: (b, p)."""
-        w = self.tensor(self.w, "float64")
+        gradients, shape = self.gradients("float64"), RowBlock.of(rows)
+        found = gradients.factors(shape.examples, self.tensor(shape.coefficients, "float64"))
+        A = np.empty((len(rows), len(self.w)))
+        for name, at in gradients.columns.items():
+            A[:, at] = to_numpy(found[name].gradients().flatten(0, 1))[shape.places]
+        return A
 
-        def along(w: torch.Tensor, x: Any, c: torch.Tensor) -> torch.Tensor:
-            return self.apply_one("float64", w, x) @ c
+    def rows_at_once(self) -> int:
+        """How many rows a block of them should have."""
+        facts = self.facts()
+        return self.examples_at_once(facts.rows_an_example, 8) * facts.rows_an_example
 
-        x = self.inputs(torch.as_tensor(rows.examples), "float64")
-        c = self.tensor(rows.coefficients, "float64")
-        return to_numpy(self.ways.each(grad(along))(w, x, c))
+    def examples_at_once(self, k: int, width: int) -> int:
+        """Examples whose activations, and k gradients of each, are made in one block."""
+        numbers = (_HELD + k) * self.activations + k * len(self.w)
+        few = min(BLOCK_BYTES / (width * numbers), BLOCK_FLOPS / ((1 + 2 * k) * self.pass_flops))
+        return int(np.clip(few, 1, self.n_train))
+
+    def layer_kernel(self, L: Array, rows: Rows) -> FactorKernel | None:
+        """The kernel between rows by layer rules; None if it does not fit into memory."""
+        return factor_kernel(self.gradients("float64"), L, rows, self.rows_at_once())
+
+    def kronecker(self, rows: Rows) -> Kronecker | None:
+        """Kronecker factors of layers that multiply; None if there are none."""
+        return kronecker_factors(self.gradients("float64"), rows, self.rows_at_once())
+
+    def squared_rows(self, rows: Rows) -> Array:
+        """The squared entries of all rows, summed: (p,)."""
+        gradients, h = self.gradients("float64"), np.zeros(len(self.w))
+        stage("diagonal", len(rows))
+        for block in by_examples(rows, self.rows_at_once()):
+            shape = RowBlock.of(block)
+            c = self.tensor(shape.coefficients, "float64")
+            for name, factor in gradients.factors(shape.examples, c).items():
+                h[gradients.columns[name]] += to_numpy(moments(factor)[2])
+            advance(len(block))
+        return h
 
     def derivatives(self, examples: slice, directions: Array) -> Array:
         """Each direction's derivative of these examples' outputs: (b, n, C)."""
@@ -193,27 +242,26 @@ class TorchProblem:
 
         return to_numpy(vmap(one)(self.tensor(directions, "float64")))
 
-    def dense_layers(self) -> None:
-        """None: layers are not looked into."""
-        return
-
     def gradient_moments(self) -> Moments:
         """Sums over per-example gradients, each in float32, added up in float64."""
         N, p = self.n_train, len(self.w)
-        w = self.tensor(self.w, "float32")
+        gradients = self.gradients("float32")
+        sq_norms, total, squares = np.zeros(N), np.zeros(p), np.zeros(p)
+        size = self.examples_at_once(1, 4)
+        stage("gradients", N)
+        for rows in (slice(s, min(s + size, N)) for s in range(0, N, size)):
+            y = self.targets(rows, "float32")
 
-        def nll(w: torch.Tensor, x: Any, y: torch.Tensor) -> torch.Tensor:
-            return self.nll(self.apply_one("float32", w, x)[None], y[None])[0]
+            def slope(outputs: torch.Tensor, y: torch.Tensor = y) -> torch.Tensor:
+                return grad(lambda z: self.nll(z, y).sum())(outputs)[:, None]
 
-        each = self.ways.each(grad(nll))
-        sq_norms, total, squares = np.empty(N), np.zeros(p), np.zeros(p)
-        size = int(np.clip(BLOCK_BYTES // (4 * p), 1, N))
-        for rows in (slice(start, start + size) for start in range(0, N, size)):
-            g = each(w, self.inputs(rows, "float32"), self.targets(rows, "float32"))  # (n, p)
-            total += to_numpy(g.sum(0))
-            g = g.square_()
-            squares += to_numpy(g.sum(0))
-            sq_norms[rows] = to_numpy(g.sum(1))
+            for name, factor in gradients.factors(rows, slope).items():
+                norms, summed, squared = map(to_numpy, moments(factor))
+                at = gradients.columns[name]
+                sq_norms[rows] += norms[:, 0]
+                total[at] += summed
+                squares[at] += squared
+            advance(rows.stop - rows.start)
         return Moments(sq_norms, total, squares)
 
     def slopes(self, direction: Array) -> Array:
@@ -295,7 +343,10 @@ class TorchProblem:
         """Examples whose activations fit into a block of memory."""
         width = 8 if precision == "float64" else 4
         size = max(1, BLOCK_BYTES // (4 * width * n_directions * self.activations))
-        return (slice(s, min(s + size, self.n_train)) for s in range(0, self.n_train, size))
+        size = max(1, min(size, int(BLOCK_FLOPS / (6 * n_directions * self.pass_flops))))
+        for start in range(0, self.n_train, size):
+            tick()
+            yield slice(start, min(start + size, self.n_train))
 
     def inputs(self, rows: Any, precision: str) -> Any:
         """Some inputs on the module's device, real numbers in this precision."""
