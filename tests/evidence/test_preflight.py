@@ -2,7 +2,7 @@ import pytest
 
 import noisescale as ns
 from noisescale.evidence.jax_problem import jax_problem
-from noisescale.evidence.preflight import preflight
+from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.problem import Facts, Weight
 from oracles.models import NETWORK, as_function, data, params_of
 
@@ -56,3 +56,59 @@ def test_what_is_listed_can_be_done():
     assert listed[1] == ["dense", "dual", "lanczos", "diagonal"]
     with pytest.raises(ns.InputError, match="method='kfac' needs layers that multiply"):
         preflight(unknown, "kfac", "ggn")
+
+
+@pytest.mark.parametrize("speed", [1e-6, 1e3])
+def test_a_slow_block_changes_the_prediction_and_not_the_choice(monkeypatch, speed):
+    """Only counts choose: what is measured of the chosen method is shown beside it."""
+    monkeypatch.setattr("noisescale.evidence.preflight._WORTH_MEASURING", 0.0)
+    problem = jax_problem(NETWORK, params_of(NETWORK), data(), "categorical")
+    for name in ("dense", "dual"):
+        monkeypatch.setattr(
+            f"noisescale.evidence.occam.{name}.seconds", lambda *args: speed, raising=True
+        )
+    plan = preflight(problem.facts(), "auto", "ggn", problem)
+    assert plan.method == preflight(problem.facts(), "auto", "ggn").method
+    chosen = next(c for c in plan.costs if c.method == plan.method)
+    assert (chosen.seconds, chosen.measured) == (speed, True)
+    assert not any(c.measured for c in plan.costs if c is not chosen)
+
+
+@pytest.mark.parametrize("model", [NETWORK, as_function])
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos", "kfac", "diagonal"])
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_every_method_measures_a_block_of_its_own(monkeypatch, model, method, curvature):
+    monkeypatch.setattr("noisescale.evidence.preflight._WORTH_MEASURING", 0.0)
+    monkeypatch.setattr("noisescale.evidence.occam.dual.SMALL", 0)
+    problem = jax_problem(model, params_of(NETWORK), data(), "categorical")
+    facts = problem.facts()
+    if METHODS[method].refusal(facts, curvature):
+        return
+    plan = preflight(facts, method, curvature, problem)
+    (chosen,) = (c for c in plan.costs if c.method == method)
+    assert chosen.measured
+    assert chosen.seconds > 0
+
+
+def test_rows_that_do_not_fit_are_streamed_and_cost_more():
+    def facts(N):
+        return Facts(p=10**6, N=N, C=10, rows=9 * N, pass_flops=2e6)
+
+    fitting, streamed = (METHODS["dual"].cost(facts(N), "ggn") for N in (100, 10_000))
+    assert fitting[0] > 8 * 900 * 10**6  # the rows are held
+    assert streamed[0] == 8 * 90_000**2  # the kernel alone is
+
+
+def test_layers_make_the_kernel_cheaper():
+    weights = (Weight(784, 800), Weight(800, 10))
+    with_layers, without = (
+        METHODS["dual"].cost(
+            Facts(p=636_010, N=200, C=10, rows=1_800, pass_flops=1.3e6, weights=known), "ggn"
+        )
+        for known in (weights, ())
+    )
+    assert with_layers[1] < 0.05 * without[1]
+    assert with_layers[0] < 0.05 * without[0]
+    # A convolution's positions make Gram matrices dearer than its rows.
+    patches = Weight(400, 32, positions=196)
+    assert patches.kernel_flops(9) > 2 * patches.size

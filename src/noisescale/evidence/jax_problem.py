@@ -99,6 +99,8 @@ class JaxProblem:
     names: tuple[str, ...]  # of the params' leaves
     n_classes: int | None
 
+    compiles = True  # a block costs more the first time
+
     @property
     def w(self) -> Array:
         """The flat parameters."""
@@ -126,6 +128,10 @@ class JaxProblem:
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
         model = self.model
         N, C = len(model.x), model.n_outputs
         softmax = model.architecture.likelihood.name == "categorical"
@@ -238,10 +244,12 @@ class JaxProblem:
                 advance(len(A))
             return h
         parts = []
+        stage("diagonal", len(layers.inputs))
         for a, D in zip(layers.inputs, layers.derivatives(rows), strict=True):
             squares = np.zeros((len(a), D.shape[1]))
             np.add.at(squares, rows.examples, D**2)
             parts += [squares.sum(axis=0), ((a**2).T @ squares).ravel()]  # b comes before w
+            advance(1)
         return np.concatenate(parts)
 
     def dense_layers(self) -> DenseLayers | None:

@@ -125,12 +125,10 @@ def attended(work: float, function: Callable[P, T], /, *args: P.args, **kwargs: 
     return value
 
 
-def timed(function: Callable[[], T]) -> tuple[float, T]:
-    """How long ``function()`` takes the second time, and what it gives.
-
-    The first time it may have to compile, or to find out how the model is differentiated.
-    """
-    function()
+def timed(function: Callable[[], T], *, warm: bool) -> tuple[float, T]:
+    """How long ``function()`` takes, and what it gives; ``warm``: the second time."""
+    if warm:
+        function()
     began = time.perf_counter()
     value = function()
     return time.perf_counter() - began, value

@@ -30,7 +30,7 @@ METHODS: dict[str, Method] = {
 EXACT = ("dense", "dual")
 # Operations that "auto" gives an exact method: ten minutes at 50 Gflop/s, a core or two.
 _PATIENCE = 3e13
-_WORTH_MEASURING = 3e9  # operations: about a tenth of a second
+_WORTH_MEASURING = 2e10  # operations: about a second
 _BLOCK = 1 << 28  # bytes of a block and its temporaries
 _OVERHEAD = 1 << 25  # of whatever is there once: the model's copies, compiled programs
 

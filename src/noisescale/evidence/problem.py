@@ -134,6 +134,11 @@ class Problem(Protocol):
     """What the estimators ask of a model."""
 
     @property
+    def compiles(self) -> bool:
+        """Whether a computation costs more the first time."""
+        ...
+
+    @property
     def w(self) -> Array:
         """The flat parameters (p,)."""
         ...

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from noisescale.evidence.problem import Weight
 
-_CACHED = 1 << 20  # numbers of gradients that are formed, squared and added up in one go
+_CACHED = 1 << 18  # numbers of gradients that are formed, squared and added up in one go
 
 
 class Factor(Protocol):
@@ -83,6 +83,8 @@ class Outer:
             b = self.b.permute(0, 2, 3, 1, 4).reshape(n, T, k * o)
             made = torch.bmm(a.mT, b).reshape(n, i, k, o).permute(0, 2, 1, 3)
             return made.reshape(n, k, i * o)
+        if k == 1:  # nothing to be moved
+            return torch.bmm(self.b[:, 0].flatten(0, 1).mT, a).reshape(n, 1, g * o * i)
         b = self.b.permute(0, 2, 1, 4, 3).reshape(n * g, k * o, T)
         made = torch.bmm(b, a).reshape(n, g, k, o * i)
         return made.transpose(1, 2).reshape(n, k, g * o * i)
@@ -292,24 +294,49 @@ def added(factors: list[Factor]) -> Factor:
     return Formed(total)
 
 
-def moments(factor: Factor) -> tuple[Tensor, Tensor, Tensor]:
-    """Squared norms (n, k), the total and the squared entries' sum (size,) in one go.
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Of a parameter's gradients: what :func:`sums` gives."""
+
+    squared_norms: Tensor  # (n, k)
+    total: Tensor  # (size,)
+    squares: Tensor  # (size,)
+    compact: Factor | None
+
+
+def sums(factor: Factor, *, keep: bool = False) -> Sums:
+    """Squared norms, the total and the squared entries' sum in one go.
 
     Gradients over several positions must be formed for their squares, which then serve for all
-    three, few enough at a time to stay in the processor's cache.
+    three, few enough at a time to stay in the processor's cache. ``keep`` gives back the smallest
+    factor that the gradients follow from.
     """
     if not isinstance(factor, Outer) or factor.b.shape[3] == 1:
-        return factor.squared_norms(), factor.total(), factor.squares()
+        kept = factor if keep else None
+        return Sums(factor.squared_norms(), factor.total(), factor.squares(), kept)
     n, k, g, _, o = factor.b.shape
     size = g * o * factor.a.shape[-1]
     norms = factor.b.new_empty(n, k)
     total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
+    whole = factor.gradients() if keep else None
     step = max(1, _CACHED // (k * size))
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
-        G = factor.chosen(part).gradients()
+        G = factor.chosen(part).gradients() if whole is None else whole[part]
         total += G.sum(dim=(0, 1))
-        G = G.square_()
+        G = G.square()
         squares += G.sum(dim=(0, 1))
         norms[part] = G.sum(dim=2)
-    return norms, total, squares
+    return Sums(norms, total, squares, None if whole is None else Formed(whole))
+
+
+def compact_numbers(factor: Factor) -> int:
+    """How many numbers an example's gradients take in the ``compact`` form of :func:`sums`."""
+    if isinstance(factor, Formed):
+        return int(factor.g[0].numel())
+    if isinstance(factor, Lookup):
+        return int(factor.b[0].numel())
+    assert isinstance(factor, Outer)
+    if factor.b.shape[3] == 1:
+        return int(factor.a[0].numel() + factor.b[0].numel())
+    return int(factor.b.shape[1] * factor.b.shape[2] * factor.b.shape[4] * factor.a.shape[-1])

@@ -7,23 +7,26 @@ A weight that multiplies inputs a at positions t of an example has the block
 with b the gradients at its outputs of the rows R_i J_i of the Gauss-Newton matrix's root: every
 class, none sampled. Positions count as further examples ("expand" in Eschenhagen et al. 2023); the
 bias has a block of its own, B. Grouped convolutions have a block for each group. Parameters that
-multiply nothing (tables, norms, what no rule follows) have their diagonal alone.
+multiply nothing (tables, norms, what no rule follows) have their diagonal alone. Passes through the
+module are in float32, sums over them in float64.
 """
 
 import numpy as np
 import torch
 
 from noisescale.evidence.pace import advance, stage
-from noisescale.evidence.problem import Kronecker, KroneckerBlock, Rows
+from noisescale.evidence.problem import Array, Kronecker, KroneckerBlock, Rows
 from noisescale.torch.factors import Factor, Outer
 from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
 from noisescale.torch.tensors import to_numpy
+
+_TERMS = 256  # added up in float32
 
 
 def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kronecker | None:
     """The factors, ``size`` rows at a time; None if no layer multiplies."""
     biases = _biases(gradients)
-    sums: dict[str, list[torch.Tensor]] = {}  # A and B of each weight, (g, i, i) and (g, o, o)
+    sums: dict[str, tuple[Array, Array]] = {}  # A and B of each weight, (g, i, i) and (g, o, o)
     counts: dict[str, int] = {}  # of inputs
     transposed: dict[str, bool] = {}
     diagonal = np.zeros(len(gradients.problem.w))
@@ -39,7 +42,7 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
                     for total, part in zip(sums[name], parts, strict=True):
                         total += part
                 else:
-                    sums[name] = list(parts)
+                    sums[name] = parts
                 counts[name] = counts.get(name, 0) + factor.a.shape[0] * factor.a.shape[2]
                 transposed[name] = factor.transposed
             elif biases.get(name) not in found or not _multiplies(found, biases[name]):
@@ -62,11 +65,32 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
     return Kronecker(tuple(blocks), rest, diagonal[rest], tuple(names))
 
 
-def _squares(factor: Outer) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sums of a a' (g, i, i) and of b b' (g, o, o)."""
-    a = factor.a.transpose(0, 1).flatten(1, 2)  # (g, n T, i)
-    b = factor.b.permute(2, 0, 1, 3, 4).flatten(1, 3)  # (g, n k T, o)
-    return (a.mT @ a).double(), (b.mT @ b).double()
+def _squares(factor: Outer) -> tuple[Array, Array]:
+    """Sums of a a' (g, i, i) and of b b' (g, o, o): in float64, or rounding would be curvature."""
+    groups = range(factor.a.shape[1])
+    return (
+        np.stack([_gram(factor.a[:, group]) for group in groups]),
+        np.stack([_gram(factor.b[:, :, group].flatten(0, 1)) for group in groups]),
+    )
+
+
+def _gram(x: torch.Tensor) -> Array:
+    """The sum of x x' over examples and positions (n, T, d): (d, d).
+
+    Few terms are added up in float32, no more than leave its rounding at that of the passes.
+    """
+    n, T, d = x.shape
+    if T == 1:  # fewer rows than columns leave exact zeros
+        rows = to_numpy(x[:, 0])
+        return rows.T @ rows
+    together = max(1, _TERMS // T)
+    whole = n // together * together
+    parts = [x[:whole].reshape(-1, together * T, d)] if together > 1 else [x]
+    parts += [x[whole:].reshape(1, -1, d)] if together > 1 and whole < n else []
+    total = np.zeros((d, d))
+    for part in parts:
+        total += to_numpy(torch.bmm(part.mT, part).sum(dim=0, dtype=torch.float64))
+    return total
 
 
 def _multiplies(found: dict[str, Factor], weight: str) -> bool:
@@ -85,8 +109,8 @@ def _biases(gradients: ExampleGradients) -> dict[str, str]:
 def _blocks(
     gradients: ExampleGradients,
     name: str,
-    A: torch.Tensor,
-    B: torch.Tensor,
+    A: Array,
+    B: Array,
     biases: dict[str, str],
     transposed: bool,
 ) -> list[KroneckerBlock]:
@@ -103,8 +127,8 @@ def _blocks(
     return [
         KroneckerBlock(
             name,
-            to_numpy(A[group]),
-            to_numpy(B[group]),
+            A[group],
+            B[group],
             weight[group],
             None if places is None else places[group],
         )

@@ -15,12 +15,12 @@ from noisescale.arrays import check_labels, check_outputs
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symmetric_root
 from noisescale.evidence.occam.kernel import output_rows, row_blocks
-from noisescale.evidence.pace import advance, stage, tick
+from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.prior import layers_of
 from noisescale.evidence.problem import Array, Facts, Kronecker, Moments, Precision, Rows
 from noisescale.torch.batches import collect, leaves, mapped, placed, taken
 from noisescale.torch.derivatives import Ways
-from noisescale.torch.factors import moments
+from noisescale.torch.factors import Factor, compact_numbers, sums
 from noisescale.torch.kernel import FactorKernel, factor_kernel
 from noisescale.torch.kronecker import kronecker_factors
 from noisescale.torch.likelihood import resolve_nll
@@ -30,6 +30,7 @@ from noisescale.torch.tensors import to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
 BLOCK_FLOPS = 4e9  # of a block: some tenths of a second
+KEPT_BYTES = 1 << 30  # of gradients that are kept to be used a second time
 _HELD = 4  # copies of the activations: inputs, outputs, what derivatives need
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
@@ -42,6 +43,9 @@ class TorchProblem:
         self.likelihood, self.nll = resolve_nll(likelihood)
         self.x, self.y = collect(data)
         self.n_classes = self._check_targets()
+        self._kept: list[tuple[slice, dict[str, Factor]]] = []  # gradients, until slopes need them
+
+    compiles = False  # a block costs the same the first time
 
     @property
     def n_train(self) -> int:
@@ -68,6 +72,10 @@ class TorchProblem:
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
         N, C = self.n_train, self._outputs_of("float64", slice(0, 1)).shape[1]
         return Facts(
             p=len(self.w),
@@ -153,9 +161,11 @@ class TorchProblem:
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
         p = len(self.w)
         if curvature == "ggn":  # the likelihoods here are all convex in the outputs
-            H = np.zeros((p, p))
-            for A in row_blocks(self, output_rows(self)):
-                H += A.T @ A
+            H, every = np.zeros((p, p)), output_rows(self)
+            stage("curvature", len(every))
+            for A in row_blocks(self, every):
+                H += attended(2.0 * A.size * p, np.matmul, A.T, A)
+                advance(len(A))
             return H, True
         H = self.operator(curvature, "float64") @ np.eye(p)
         return (H + H.T) / 2, False
@@ -205,11 +215,21 @@ class TorchProblem:
     def rows_at_once(self) -> int:
         """How many rows a block of them should have."""
         facts = self.facts()
-        return self.examples_at_once(facts.rows_an_example, 8) * facts.rows_an_example
+        return self.examples_at_once(facts.rows_an_example, "float64") * facts.rows_an_example
 
-    def examples_at_once(self, k: int, width: int) -> int:
-        """Examples whose activations, and k gradients of each, are made in one block."""
-        numbers = (_HELD + k) * self.activations + k * len(self.w)
+    def _rows_unformed(self) -> int:
+        """The same where gradients stay factors, in float32."""
+        k = self.facts().rows_an_example
+        return self.examples_at_once(k, "float32", formed=False) * k
+
+    def examples_at_once(self, k: int, precision: str, *, formed: bool = True) -> int:
+        """Examples whose activations, and k gradients of each, are made in one block.
+
+        ``formed`` says whether gradients are formed whole; those without rules always are.
+        """
+        rest = len(self.w) if formed or self.gradients(precision).rest else 0
+        width = 8 if precision == "float64" else 4
+        numbers = (_HELD + k) * self.activations + k * rest
         few = min(BLOCK_BYTES / (width * numbers), BLOCK_FLOPS / ((1 + 2 * k) * self.pass_flops))
         return int(np.clip(few, 1, self.n_train))
 
@@ -219,17 +239,17 @@ class TorchProblem:
 
     def kronecker(self, rows: Rows) -> Kronecker | None:
         """Kronecker factors of layers that multiply; None if there are none."""
-        return kronecker_factors(self.gradients("float64"), rows, self.rows_at_once())
+        return kronecker_factors(self.gradients("float32"), rows, self._rows_unformed())
 
     def squared_rows(self, rows: Rows) -> Array:
-        """The squared entries of all rows, summed: (p,)."""
-        gradients, h = self.gradients("float64"), np.zeros(len(self.w))
+        """The squared entries of all rows, summed: (p,); each in float32, added up in float64."""
+        gradients, h = self.gradients("float32"), np.zeros(len(self.w))
         stage("diagonal", len(rows))
-        for block in by_examples(rows, self.rows_at_once()):
+        for block in by_examples(rows, self._rows_unformed()):
             shape = RowBlock.of(block)
-            c = self.tensor(shape.coefficients, "float64")
+            c = self.tensor(shape.coefficients, "float32")
             for name, factor in gradients.factors(shape.examples, c).items():
-                h[gradients.columns[name]] += to_numpy(moments(factor)[2])
+                h[gradients.columns[name]] += to_numpy(sums(factor).squares)
             advance(len(block))
         return h
 
@@ -247,30 +267,52 @@ class TorchProblem:
         N, p = self.n_train, len(self.w)
         gradients = self.gradients("float32")
         sq_norms, total, squares = np.zeros(N), np.zeros(p), np.zeros(p)
-        size = self.examples_at_once(1, 4)
+        keep: bool | None = None
+        self._kept = []
         stage("gradients", N)
-        for rows in (slice(s, min(s + size, N)) for s in range(0, N, size)):
+        for rows, found in self._factor_blocks():
+            if keep is None:
+                keep = 4 * N * sum(map(compact_numbers, found.values())) <= KEPT_BYTES
+            kept: dict[str, Factor] = {}
+            for name, factor in found.items():
+                made, at = sums(factor, keep=keep), gradients.columns[name]
+                sq_norms[rows] += to_numpy(made.squared_norms[:, 0])
+                total[at] += to_numpy(made.total)
+                squares[at] += to_numpy(made.squares)
+                if made.compact is not None:
+                    kept[name] = made.compact
+            if keep:
+                self._kept.append((rows, kept))
+            advance(rows.stop - rows.start)
+        return Moments(sq_norms, total, squares)
+
+    def slopes(self, direction: Array) -> Array:
+        """Each example's gradient times ``direction``, in float32.
+
+        From the gradients that :meth:`gradient_moments` kept, if they were few enough; they are
+        forgotten then. Else from a second pass over the data.
+        """
+        gradients, v = self.gradients("float32"), self.tensor(direction, "float32")
+        blocks, self._kept = iter(self._kept) if self._kept else self._factor_blocks(), []
+        along = np.zeros(self.n_train)
+        stage("slopes", self.n_train)
+        for rows, found in blocks:
+            for name, factor in found.items():
+                along[rows] += to_numpy(factor.along(v[gradients.columns[name]])[:, 0])
+            advance(rows.stop - rows.start)
+        return along
+
+    def _factor_blocks(self) -> Iterator[tuple[slice, dict[str, Factor]]]:
+        """The gradient of every example's nll, in float32, a block at a time."""
+        size = self.examples_at_once(1, "float32")
+        for start in range(0, self.n_train, size):
+            rows = slice(start, min(start + size, self.n_train))
             y = self.targets(rows, "float32")
 
             def slope(outputs: torch.Tensor, y: torch.Tensor = y) -> torch.Tensor:
                 return grad(lambda z: self.nll(z, y).sum())(outputs)[:, None]
 
-            for name, factor in gradients.factors(rows, slope).items():
-                norms, summed, squared = map(to_numpy, moments(factor))
-                at = gradients.columns[name]
-                sq_norms[rows] += norms[:, 0]
-                total[at] += summed
-                squares[at] += squared
-            advance(rows.stop - rows.start)
-        return Moments(sq_norms, total, squares)
-
-    def slopes(self, direction: Array) -> Array:
-        """Each example's gradient times ``direction``: one forward derivative, in float32."""
-        w, v = self.tensor(self.w, "float32"), self.tensor(direction, "float32")
-        along = np.empty(self.n_train)
-        for rows in self.blocks(1, "float32"):
-            along[rows] = to_numpy(self.ways.along(self._nll_each("float32", rows), w, v))
-        return along
+            yield rows, self.gradients("float32").factors(rows, slope)
 
     def second_moments(self) -> LinearOperator:
         """sum_i g_i g_i' as products in float32, (p, p)."""

@@ -44,11 +44,11 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     """One block of rows or one product, measured; the matrices at ``rate``."""
     p, n = facts.p, facts.rows
     if curvature == "ggn":
-        block = sample_rows(facts, problem.rows_at_once())
-        made, _ = timed(lambda: problem.rows(block))
+        block = sample_rows(problem, facts)
+        made, _ = timed(lambda: problem.rows(block), warm=problem.compiles)
         return made * n / len(block) + (2 * n * p**2 + p**3 / 3) / rate
     operator = problem.operator(curvature, "float64")
-    product, _ = timed(lambda: operator @ np.ones(p))
+    product, _ = timed(lambda: operator @ np.ones(p), warm=problem.compiles)
     return product * p + 25 * p**3 / rate
 
 

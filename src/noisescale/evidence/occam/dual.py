@@ -68,18 +68,18 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
 def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
     """One block of rows and its kernel, measured; the factorisation at ``rate``."""
     n, p = facts.rows, facts.p
-    block = sample_rows(facts, problem.rows_at_once())
+    block = sample_rows(problem, facts)
     if not rows_fit(n, p):
-        made, A = timed(lambda: problem.rows(block))
+        made, A = timed(lambda: problem.rows(block), warm=problem.compiles)
         few = A[: max(1, min(len(A), 16))]
-        along, _ = timed(lambda: row_products(problem, few, block))
+        along, _ = timed(lambda: row_products(problem, few, block), warm=problem.compiles)
         pairs = len(few) * len(block)
         return made * n / len(block) + along * n**2 / 2 / pairs + n**3 / 3 / rate
     if 8 * n * p <= SMALL:
-        made, _ = timed(lambda: problem.rows(block))
+        made, _ = timed(lambda: problem.rows(block), warm=problem.compiles)
         return made * n / len(block) + (n**2 * min(n, p) + min(n, p) ** 3 / 3) / rate
-    made, builder = timed(lambda: kernel_builder(problem, np.ones(p), block))
-    multiplied, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)))
+    made, builder = timed(lambda: kernel_builder(problem, np.ones(p), block), warm=problem.compiles)
+    multiplied, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)), warm=problem.compiles)
     share = n / len(block)
     return made * share + multiplied * share**2 + n**3 / 3 / rate
 

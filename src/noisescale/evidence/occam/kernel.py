@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 28  # of rows or of their derivatives held at once
 BLOCK_FLOPS = 1 << 33  # of a product of matrices in one stroke: some tenths of a second
 NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
+_FEWEST, _SHARE = 4, 32  # examples of a measured block, and the share of all that it may be
 LEFT_OUT = 1e200  # a precision from which on a parameter is not looked at
 
 
@@ -87,16 +88,17 @@ def output_rows(problem: Problem) -> Rows:
     return Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
 
 
-def sample_rows(facts: Facts, size: int) -> Rows:
-    """About ``size`` rows of the first examples, for measuring: what they multiply by is nothing.
+def sample_rows(problem: Problem, facts: Facts) -> Rows:
+    """Rows of the first examples, to measure a block with.
 
-    As many an example as there will be.
+    A block as it will be where programs are compiled for its shape, else a small share of all.
     """
-    k = facts.rows_an_example
-    n = max(1, min(size // k, facts.N))
-    coefficients = np.ones((n, k, facts.C)) / facts.C
-    examples = np.repeat(np.arange(n), k)
-    return Rows(examples, coefficients.reshape(n * k, facts.C))[: max(1, size)]
+    k, size = facts.rows_an_example, problem.rows_at_once()
+    if not problem.compiles:
+        size = min(size, max(_FEWEST * k, facts.rows // _SHARE))
+    n = int(np.clip(size // k, 1, facts.N))
+    coefficients = np.ones((n * k, facts.C)) / facts.C
+    return Rows(np.repeat(np.arange(n), k), coefficients)[: max(1, size)]
 
 
 def kernel_builder(problem: Problem, L: Array, rows: Rows) -> Builder:

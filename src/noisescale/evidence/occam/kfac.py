@@ -54,8 +54,8 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
 
 def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
     """One block of rows, measured; eigenvalues at ``rate``."""
-    block = sample_rows(facts, problem.rows_at_once())
-    made, _ = timed(lambda: problem.kronecker(block))
+    block = sample_rows(problem, facts)
+    made, _ = timed(lambda: problem.kronecker(block), warm=problem.compiles)
     cubes = sum(w.groups * (w.inputs**3 + w.outputs**3) for w in facts.weights)
     return made * facts.rows / len(block) + 25 * cubes / rate
 
@@ -114,7 +114,7 @@ def _eigen(
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:
     n = float(len(matrix))
-    values, vectors = attended(10 * n**3, scipy.linalg.eigh, check_curvature(matrix))
+    values, vectors = attended(10 * n**3, scipy.linalg.eigh, check_curvature(matrix), driver="evd")
     advance(n**3)
     return np.maximum(values, 0), vectors
 
