@@ -13,9 +13,15 @@ NEUTRAL = [
     "arrays",
     "checks",
     "uncertainty",
+    "likelihood",
     "evidence.pace",
     "evidence.problem",
     "evidence.prior",
+    "evidence.select",
+    "evidence.targets",
+    "evidence.null",
+    "evidence.averaging",
+    "evidence.predict",
     "evidence.prior_choice",
     "evidence.preflight",
     "evidence.laplace",
@@ -28,6 +34,7 @@ NEUTRAL = [
         for name in ("term", "quadrature", "kernel", "dense", "dual", "lanczos", "kfac", "diagonal")
     ),
     "torch.batches",
+    "torch.by_examples",
     "torch.capture",
     "torch.derivatives",
     "torch.factors",
@@ -39,6 +46,7 @@ NEUTRAL = [
     "torch.rows",
     "torch.likelihood",
     "torch.tensors",
+    "torch.normalisation",
 ]
 
 

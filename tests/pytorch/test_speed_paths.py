@@ -15,7 +15,7 @@ from noisescale.evidence.occam.kernel import (  # noqa: E402
     output_rows,
 )
 from noisescale.evidence.problem import Rows  # noqa: E402
-from noisescale.torch import problem as problem_module  # noqa: E402
+from noisescale.torch import by_examples as blocks  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
 from noisescale.torch.rows import RowBlock, by_examples  # noqa: E402
 
@@ -164,7 +164,7 @@ def test_gram_matrices_are_taken_where_they_are_cheaper():
 def test_dual_is_dense(case, monkeypatch):
     _, module, x, y, _ = case
     monkeypatch.setattr(dual, "SMALL", 0)  # the kernel, not the root
-    monkeypatch.setattr(problem_module, "BLOCK_BYTES", 1 << 16)  # several blocks
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 16)  # several blocks
     found = {
         method: nst.log_evidence(module, (x, y), prior_precision=0.3, method=method)
         for method in ("dual", "dense")
@@ -194,7 +194,7 @@ def test_gradient_moments_are_those_of_a_loop(case, monkeypatch):
     g = np.array(g)
     direction = np.random.default_rng(0).normal(size=g.shape[1])
     for kept in (1 << 30, 0):  # gradients kept for their slopes, or made again
-        monkeypatch.setattr(problem_module, "KEPT_BYTES", kept)
+        monkeypatch.setattr(blocks, "KEPT_BYTES", kept)
         moments = problem.gradient_moments()
         scale = np.abs(g).max()
         np.testing.assert_allclose(moments.sq_norms, (g**2).sum(1), rtol=2e-5)

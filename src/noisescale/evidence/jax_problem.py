@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise, starmap
 from typing import Any
@@ -14,14 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.arrays import (
-    check_inputs,
-    check_labels,
-    check_outputs,
-    check_params,
-    count_examples,
-    output_shape,
-)
+from noisescale.arrays import check_inputs, check_params, count_examples, output_shape
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.gauss_newton import (
     dense_ggn,
@@ -54,7 +47,9 @@ from noisescale.evidence.problem import (
     Rows,
     Weight,
 )
-from noisescale.likelihood import Likelihood, resolve_likelihood
+from noisescale.evidence.select import Select, chosen_of
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
 
@@ -67,12 +62,12 @@ def jax_problem(
     params: Any,
     data: tuple[ArrayLike, ArrayLike],
     likelihood: LikelihoodLike,
-    select: Callable[[str], bool] | None = None,
+    select: Select | None = None,
 ) -> "JaxProblem":
     """The problem of a JAX function with checked data; ``select`` chooses parameters by path."""
     names = leaf_names(check_params(params))
     if select is not None:
-        apply_fn, params, names = _selected(apply_fn, params, names, select)
+        apply_fn, params, names = selected(apply_fn, params, names, select)
     chosen = resolve_likelihood(likelihood)
     count_examples(data, "data")
     given = np.asarray(data[0])
@@ -80,13 +75,13 @@ def jax_problem(
     x = check_inputs(data[0], "data x", kept)
     with jax.enable_x64(True):
         shape = output_shape(apply_fn, params, x)
-    n_classes = None
-    if chosen.correct is None:
-        y = _targets(data[1], chosen, shape)
-    else:
-        n_classes = check_outputs(chosen.name, shape, len(x))
-        y = check_labels(data[1], chosen.name, n_classes, "data labels")
-    model = Model.at(apply_fn, params, x, y, chosen)
+    y, n_classes = check_targets(np.asarray(data[1]), chosen, shape)
+    model = Model.at(apply_fn, params, x, y, fitted_to(chosen, shape))
+    if chosen.estimated:
+        flat = y.reshape(len(x), -1)
+        squares = sum(((outputs - flat[rows]) ** 2).sum() for rows, outputs in _outputs(model))
+        noise = estimated_precision(float(squares), y.size)
+        model = Model.at(apply_fn, params, x, y, chosen.with_noise(noise))
     _check_nll(model)
     return JaxProblem(model, tuple(names), n_classes)
 
@@ -111,6 +106,21 @@ class JaxProblem:
         """The number of examples."""
         return len(self.model.x)
 
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its noise precision known."""
+        return self.model.architecture.likelihood
+
+    @property
+    def observed(self) -> NDArray[Any]:
+        """The targets."""
+        return self.model.y
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """That the noise was estimated, if it was."""
+        return noise_notes(self.likelihood)
+
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each leaf by its path."""
@@ -134,13 +144,12 @@ class JaxProblem:
     def _facts(self) -> Facts:
         model = self.model
         N, C = len(model.x), model.n_outputs
-        softmax = model.architecture.likelihood.name == "categorical"
         network = self._network
         return Facts(
             p=model.n_params,
             N=N,
             C=C,
-            rows=N * (C - 1 if softmax else C),
+            rows=N * n_rows(self.likelihood, C, self.n_classes),
             pass_flops=_pass_flops(model),
             weights=() if network is None else tuple(starmap(Weight, pairwise(network.widths))),
             activations=self.activations,
@@ -181,16 +190,31 @@ class JaxProblem:
 
     def roots(self) -> Array | None:
         """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
-        model, parts = self.model, []
-        for rows in row_blocks(model, model.n_outputs, "float64"):
-            x, y = model.block(rows)
-            with jax.enable_x64(True):
-                outputs = np.asarray(_outputs(model.architecture, model.w, x))
-            root = output_root(model.architecture, outputs, y)
+        parts = []
+        for rows, outputs in _outputs(self.model):
+            root = output_root(self.model.architecture, outputs, self.model.block(rows)[1])
             if root is None:
                 return None
             parts.append(root)
         return stack_roots(parts)
+
+    def outputs(self) -> Array:
+        """The outputs (N, C) of every example."""
+        return np.concatenate([outputs for _, outputs in _outputs(self.model)])
+
+    def with_inputs(self, x: ArrayLike) -> "JaxProblem":
+        """The same model with other inputs, whose targets are not known."""
+        inputs, known = check_inputs(x, "x_new", np.float64), self.model.x
+        if inputs.ndim != known.ndim or len(inputs) == 0:
+            raise InputError(
+                f"x_new must have one row an input, each of shape {known.shape[1:]}, got shape "
+                f"{inputs.shape}."
+            )
+        with jax.enable_x64(True):
+            apply_fn = self.model.architecture.apply_fn
+            output_shape(apply_fn, self.structured(self.w), inputs)
+        unknown = np.zeros((len(inputs), *self.model.y.shape[1:]), self.model.y.dtype)
+        return replace(self, model=replace(self.model, x=inputs, y=unknown))
 
     def rows(self, rows: Rows) -> Array:
         """The rows c' J_i themselves: (n, p)."""
@@ -344,32 +368,16 @@ class Selected:
         return self.apply_fn(jax.tree.unflatten(tree, whole), x)
 
 
-def _selected(
-    apply_fn: ApplyFn, params: Any, names: list[str], select: Callable[[str], bool]
+def selected(
+    apply_fn: ApplyFn, params: Any, names: list[str], select: Select
 ) -> tuple[ApplyFn, list[Any], list[str]]:
     """The model, params and names restricted to the leaves whose path is selected."""
-    chosen = tuple(bool(select(name)) for name in names)
-    if not any(chosen):
-        raise InputError(f"select chooses none of the parameters: {', '.join(names)}.")
+    chosen = chosen_of(select, names, "/")
 
     def kept(values: Iterable[Any]) -> list[Any]:
         return [value for value, own in zip(values, chosen, strict=True) if own]
 
     return Selected(apply_fn, params, chosen), kept(jax.tree.leaves(params)), kept(names)
-
-
-def _targets(y: ArrayLike, likelihood: Likelihood, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Targets of a likelihood without classes."""
-    targets = np.asarray(y)
-    if targets.dtype.kind == "f":
-        targets = targets.astype(np.float64)
-        if not np.isfinite(targets).all():
-            raise InputError("data y holds NaN or infinite values.")
-    elif targets.dtype.kind not in "iub":
-        raise InputError(f"data y must be numbers, got dtype {targets.dtype}.")
-    if likelihood.name == "gaussian" and math.prod(shape) != targets.size:
-        raise InputError(f"outputs of shape {shape} do not fit targets of shape {targets.shape}.")
-    return targets
 
 
 def _check_nll(model: Model) -> None:
@@ -408,8 +416,15 @@ def _flat(tree: Any) -> Array:
     return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
 
 
+def _outputs(model: Model) -> Iterator[tuple[slice, Array]]:
+    """The outputs (b, C) of blocks of examples."""
+    for rows in row_blocks(model, model.n_outputs, "float64"):
+        with jax.enable_x64(True):
+            yield rows, np.asarray(_outputs_of(model.architecture, model.w, model.block(rows)[0]))
+
+
 @partial(jax.jit, static_argnums=0)
-def _outputs(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
+def _outputs_of(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
     return architecture.outputs(w, x)
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from noisescale.likelihood import Likelihood
+
 if TYPE_CHECKING:
     from noisescale.evidence.occam.kernel import Builder
 
@@ -51,7 +53,7 @@ class Facts:
 
     Attributes:
         p, N, C: parameters, examples, outputs.
-        rows: of the dual kernel, N (C - 1) for a softmax.
+        rows: of the dual kernel, N (C - 1) for a softmax, N T (C - 1) for sequences.
         pass_flops: arithmetic of one example's forward pass.
         weights: the layers that are known to multiply, of a function whose layers are known.
         activations: numbers that one example adds to a forward pass.
@@ -154,8 +156,23 @@ class Problem(Protocol):
         ...
 
     @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its noise precision known."""
+        ...
+
+    @property
+    def observed(self) -> NDArray[Any]:
+        """The targets (N, ...)."""
+        ...
+
+    @property
     def n_classes(self) -> int | None:
         """The number of classes, None for a likelihood without."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any result must know about this model and its data."""
         ...
 
     @property
@@ -178,6 +195,14 @@ class Problem(Protocol):
 
     def structured(self, flat: Array) -> Any:
         """A flat vector in the structure of the parameters."""
+        ...
+
+    def outputs(self) -> Array:
+        """The outputs (N, C) of every example."""
+        ...
+
+    def with_inputs(self, x: Any) -> "Problem":
+        """The same model with other inputs, whose targets are not known."""
         ...
 
     def nll_and_gradient(self) -> tuple[float, Array]:

@@ -1,56 +1,93 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
+import copy
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
-from torch.func import grad, vjp, vmap
-from torch.utils.flop_counter import FlopCounterMode
+from torch.func import vjp, vmap
 
-from noisescale.arrays import check_labels, check_outputs
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symmetric_root
-from noisescale.evidence.occam.kernel import output_rows, row_blocks
+from noisescale.evidence.curvature.roots import (
+    sequence_root,
+    softmax_root,
+    stack_roots,
+    symmetric_root,
+)
+from noisescale.evidence.occam.kernel import row_blocks
 from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import Array, Facts, Kronecker, Moments, Precision, Rows
-from noisescale.torch.batches import collect, leaves, mapped, placed, taken
+from noisescale.evidence.problem import Array, Facts, Precision, Rows
+from noisescale.evidence.select import Select
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.likelihood import estimated_precision, resolve_likelihood
+from noisescale.torch.batches import (
+    as_inputs,
+    collect,
+    count,
+    counted_tokens,
+    leaves,
+    mapped,
+    placed,
+    predicts_next_token,
+    taken,
+)
+from noisescale.torch.by_examples import BLOCK_BYTES, BLOCK_FLOPS, ByExamples
 from noisescale.torch.derivatives import Ways
-from noisescale.torch.factors import Factor, compact_numbers, sums
-from noisescale.torch.kernel import FactorKernel, factor_kernel
-from noisescale.torch.kronecker import kronecker_factors
-from noisescale.torch.likelihood import resolve_nll
+from noisescale.torch.likelihood import nll_of
 from noisescale.torch.model import TorchModel
-from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
-from noisescale.torch.tensors import to_numpy
+from noisescale.torch.normalisation import normalisation_notes
+from noisescale.torch.tensors import plain, to_numpy
 
-BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
-BLOCK_FLOPS = 4e9  # of a block: some tenths of a second
-KEPT_BYTES = 1 << 30  # of gradients that are kept to be used a second time
-_HELD = 4  # copies of the activations: inputs, outputs, what derivatives need
+DIRECTIONS = 32  # products of the curvature at once
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
 
-class TorchProblem:
+class TorchProblem(ByExamples):
     """A PyTorch module at its parameters, as the evidence sees it."""
 
-    def __init__(self, module: torch.nn.Module, data: Any, likelihood: Any) -> None:
-        self.model, self.ways = TorchModel(module), Ways()
-        self.likelihood, self.nll = resolve_nll(likelihood)
-        self.x, self.y = collect(data)
-        self.n_classes = self._check_targets()
-        self._kept: list[tuple[slice, dict[str, Factor]]] = []  # gradients, until slopes need them
-
     compiles = False  # a block costs the same the first time
+
+    def __init__(
+        self, module: torch.nn.Module, data: Any, likelihood: Any, select: Select | None = None
+    ) -> None:
+        self.model, self.ways = TorchModel(module, select), Ways()
+        self.x, y = collect(data)
+        chosen = resolve_likelihood(likelihood)
+        twin, sequences = self.model.twins["float64"], chosen.name == "categorical" and y.ndim == 2
+        self._shifted = sequences and isinstance(self.x, dict) and predicts_next_token(twin)
+        if sequences:
+            y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
+        self.y = y  # the number of examples, which outputs need
+        shape = (self.n_train, *self._raw_outputs(slice(0, 1)).shape[1:])
+        observed, self.n_classes = check_targets(plain(y), chosen, shape, "the module")
+        self.observed: NDArray[Any] = observed
+        self.y = torch.from_numpy(observed)
+        self.likelihood = fitted_to(chosen, shape)
+        if chosen.estimated:
+            squares = float(((self.outputs() - observed.reshape(self.n_train, -1)) ** 2).sum())
+            precision = estimated_precision(squares, observed.size)
+            self.likelihood = chosen.with_noise(precision)
+        self.nll = nll_of(self.likelihood)
+        self._check_nll()
 
     @property
     def n_train(self) -> int:
         """The number of examples."""
         return len(self.y)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What estimates, labels and normalisation do to the result."""
+        twin, notes = self.model.twins["float64"], list(noise_notes(self.likelihood))
+        if self._shifted:
+            notes.append("labels are those of the next token, as in transformers' own loss.")
+        once = normalisation_notes(twin, self.shapes, lambda: self._raw_outputs(slice(0, 1)))
+        return (*notes, *once)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -81,23 +118,11 @@ class TorchProblem:
             p=len(self.w),
             N=N,
             C=C,
-            rows=N * (C - 1 if self.likelihood == "categorical" else C),
+            rows=N * n_rows(self.likelihood, C, self.n_classes),
             pass_flops=self.pass_flops,
             weights=self.gradients("float64").weights(),
             activations=self.activations,
         )
-
-    @cached_property
-    def pass_flops(self) -> float:
-        """Arithmetic of one example's forward pass: PyTorch's count, and one an activation."""
-        with FlopCounterMode(display=False) as counter:
-            self._outputs_of("float64", slice(0, 1))
-        return float(max(counter.get_total_flops(), 2 * len(self.w)) + self.activations)
-
-    @cache  # noqa: B019 a problem lives no longer than what asks it
-    def gradients(self, precision: str) -> ExampleGradients:
-        """Gradients of single examples."""
-        return ExampleGradients(self, precision)
 
     def leaves(self, given: Any) -> list[Any]:
         """Refuses: names of parameters or of layers are all the structure there is."""
@@ -155,13 +180,27 @@ class TorchProblem:
                 total += to_numpy(product(rows, direction))
             return total
 
-        return LinearOperator((p, p), matvec=matvec, rmatvec=matvec, dtype=np.float64)
+        def matmat(V: Array) -> Array:
+            products = np.zeros(V.shape)
+            for start in range(0, V.shape[1], DIRECTIONS):
+                chosen = slice(start, min(start + DIRECTIONS, V.shape[1]))
+                together = self.tensor(V[:, chosen].T, precision)  # (k, p)
+                for rows in self.blocks(len(together), precision):
+                    each = self.ways.directions(partial(product, rows))
+                    products[:, chosen] += to_numpy(each(together)).T
+            return products
+
+        return LinearOperator(
+            (p, p), matvec=matvec, rmatvec=matvec, matmat=matmat, dtype=np.float64
+        )
 
     def dense(self, curvature: str) -> tuple[Array, bool]:
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
         p = len(self.w)
-        if curvature == "ggn":  # the likelihoods here are all convex in the outputs
-            H, every = np.zeros((p, p)), output_rows(self)
+        roots = self.roots() if curvature == "ggn" else None
+        if roots is not None:
+            N, k, C = roots.shape
+            H, every = np.zeros((p, p)), Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
             stage("curvature", len(every))
             for A in row_blocks(self, every):
                 H += attended(2.0 * A.size * p, np.matmul, A.T, A)
@@ -193,65 +232,26 @@ class TorchProblem:
         parts = []
         for rows in self.blocks(1, "float64"):
             outputs = self._outputs_of("float64", rows)
-            if self.likelihood == "categorical":
-                root: Array | None = softmax_root(to_numpy(outputs))
-            else:
-                one = torch.func.hessian(lambda z, y: self.nll(z[None], y[None])[0])
-                root = symmetric_root(to_numpy(vmap(one)(outputs, self.targets(rows, "float64"))))
+            root = self._root(to_numpy(outputs), rows)
             if root is None:
                 return None
             parts.append(root)
         return stack_roots(parts)
 
-    def rows(self, rows: Rows) -> Array:
-        """The rows c' J themselves: (b, p)."""
-        gradients, shape = self.gradients("float64"), RowBlock.of(rows)
-        found = gradients.factors(shape.examples, self.tensor(shape.coefficients, "float64"))
-        A = np.empty((len(rows), len(self.w)))
-        for name, at in gradients.columns.items():
-            A[:, at] = to_numpy(found[name].gradients().flatten(0, 1))[shape.places]
-        return A
+    def _root(self, outputs: Array, rows: slice) -> Array | None:
+        y = self.observed[rows]
+        if self.n_classes is not None and self.likelihood.name == "categorical":
+            if y.ndim == 2:
+                counts = y != self.likelihood.ignore_index
+                return sequence_root(outputs.reshape(*y.shape, -1), counts)
+            return softmax_root(outputs)
+        return symmetric_root(self._output_hessians(outputs, rows))
 
-    def rows_at_once(self) -> int:
-        """How many rows a block of them should have."""
-        facts = self.facts()
-        return self.examples_at_once(facts.rows_an_example, "float64") * facts.rows_an_example
-
-    def _rows_unformed(self) -> int:
-        """The same where gradients stay factors, in float32."""
-        k = self.facts().rows_an_example
-        return self.examples_at_once(k, "float32", formed=False) * k
-
-    def examples_at_once(self, k: int, precision: str, *, formed: bool = True) -> int:
-        """Examples whose activations, and k gradients of each, are made in one block.
-
-        ``formed`` says whether gradients are formed whole; those without rules always are.
-        """
-        rest = len(self.w) if formed or self.gradients(precision).rest else 0
-        width = 8 if precision == "float64" else 4
-        numbers = (_HELD + k) * self.activations + k * rest
-        few = min(BLOCK_BYTES / (width * numbers), BLOCK_FLOPS / ((1 + 2 * k) * self.pass_flops))
-        return int(np.clip(few, 1, self.n_train))
-
-    def layer_kernel(self, L: Array, rows: Rows) -> FactorKernel | None:
-        """The kernel between rows by layer rules; None if it does not fit into memory."""
-        return factor_kernel(self.gradients("float64"), L, rows, self.rows_at_once())
-
-    def kronecker(self, rows: Rows) -> Kronecker | None:
-        """Kronecker factors of layers that multiply; None if there are none."""
-        return kronecker_factors(self.gradients("float32"), rows, self._rows_unformed())
-
-    def squared_rows(self, rows: Rows) -> Array:
-        """The squared entries of all rows, summed: (p,); each in float32, added up in float64."""
-        gradients, h = self.gradients("float32"), np.zeros(len(self.w))
-        stage("diagonal", len(rows))
-        for block in by_examples(rows, self._rows_unformed()):
-            shape = RowBlock.of(block)
-            c = self.tensor(shape.coefficients, "float32")
-            for name, factor in gradients.factors(shape.examples, c).items():
-                h[gradients.columns[name]] += to_numpy(sums(factor).squares)
-            advance(len(block))
-        return h
+    def _output_hessians(self, outputs: Array, rows: slice) -> Array:
+        """The Hessian (b, C, C) of each example's nll in its outputs."""
+        one = torch.func.hessian(lambda z, y: self.nll(z[None], y[None])[0])
+        z, y = self.tensor(outputs, "float64"), self.targets(rows, "float64")
+        return to_numpy(vmap(one)(z, y))
 
     def derivatives(self, examples: slice, directions: Array) -> Array:
         """Each direction's derivative of these examples' outputs: (b, n, C)."""
@@ -260,59 +260,7 @@ class TorchProblem:
         def one(v: torch.Tensor) -> torch.Tensor:
             return self.ways.along(lambda w: self.apply("float64", w, x), w, v)
 
-        return to_numpy(vmap(one)(self.tensor(directions, "float64")))
-
-    def gradient_moments(self) -> Moments:
-        """Sums over per-example gradients, each in float32, added up in float64."""
-        N, p = self.n_train, len(self.w)
-        gradients = self.gradients("float32")
-        sq_norms, total, squares = np.zeros(N), np.zeros(p), np.zeros(p)
-        keep: bool | None = None
-        self._kept = []
-        stage("gradients", N)
-        for rows, found in self._factor_blocks():
-            if keep is None:
-                keep = 4 * N * sum(map(compact_numbers, found.values())) <= KEPT_BYTES
-            kept: dict[str, Factor] = {}
-            for name, factor in found.items():
-                made, at = sums(factor, keep=keep), gradients.columns[name]
-                sq_norms[rows] += to_numpy(made.squared_norms[:, 0])
-                total[at] += to_numpy(made.total)
-                squares[at] += to_numpy(made.squares)
-                if made.compact is not None:
-                    kept[name] = made.compact
-            if keep:
-                self._kept.append((rows, kept))
-            advance(rows.stop - rows.start)
-        return Moments(sq_norms, total, squares)
-
-    def slopes(self, direction: Array) -> Array:
-        """Each example's gradient times ``direction``, in float32.
-
-        From the gradients that :meth:`gradient_moments` kept, if they were few enough; they are
-        forgotten then. Else from a second pass over the data.
-        """
-        gradients, v = self.gradients("float32"), self.tensor(direction, "float32")
-        blocks, self._kept = iter(self._kept) if self._kept else self._factor_blocks(), []
-        along = np.zeros(self.n_train)
-        stage("slopes", self.n_train)
-        for rows, found in blocks:
-            for name, factor in found.items():
-                along[rows] += to_numpy(factor.along(v[gradients.columns[name]])[:, 0])
-            advance(rows.stop - rows.start)
-        return along
-
-    def _factor_blocks(self) -> Iterator[tuple[slice, dict[str, Factor]]]:
-        """The gradient of every example's nll, in float32, a block at a time."""
-        size = self.examples_at_once(1, "float32")
-        for start in range(0, self.n_train, size):
-            rows = slice(start, min(start + size, self.n_train))
-            y = self.targets(rows, "float32")
-
-            def slope(outputs: torch.Tensor, y: torch.Tensor = y) -> torch.Tensor:
-                return grad(lambda z: self.nll(z, y).sum())(outputs)[:, None]
-
-            yield rows, self.gradients("float32").factors(rows, slope)
+        return to_numpy(self.ways.directions(one)(self.tensor(directions, "float64")))
 
     def second_moments(self) -> LinearOperator:
         """sum_i g_i g_i' as products in float32, (p, p)."""
@@ -325,21 +273,24 @@ class TorchProblem:
 
         return self._summed(product, "float32")
 
-    def _check_targets(self) -> int | None:
-        outputs = self._outputs_of("float64", slice(0, 1))
-        if self.likelihood == "gaussian":
-            if not torch.isfinite(self.y.double()).all():
-                raise InputError("data y holds NaN or infinite values.")
-            if self.y[:1].numel() != outputs.numel():
+    def _check_nll(self) -> None:
+        """A user's nll must give one number an example: a broadcast would pass unnoticed."""
+        if self.likelihood.function is None:
+            return
+        for n in {1, self.n_train}:
+            rows = slice(0, n)
+            outputs, y = self._outputs_of("float64", rows), self.targets(rows, "float64")
+            wanted = f"outputs of shape {tuple(outputs.shape)} with y of shape {tuple(y.shape)}"
+            try:
+                found = tuple(self.nll(outputs, y).shape)
+            except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise InputError(f"likelihood does not accept {wanted}: {reason}") from error
+            if found != (n,):
                 raise InputError(
-                    f"outputs of shape {tuple(outputs.shape)} do not fit targets of shape "
-                    f"{tuple(self.y[:1].shape)}."
+                    f"likelihood must return one number an example, shape ({n},), but returns "
+                    f"shape {found} for {wanted}."
                 )
-            return None
-        n_classes = check_outputs(self.likelihood, tuple(outputs.shape), 1, "the module")
-        labels = check_labels(self.y.numpy(), self.likelihood, n_classes, "labels")
-        self.y = torch.from_numpy(labels)
-        return n_classes
 
     def apply(self, precision: str, w: torch.Tensor, x: Any) -> torch.Tensor:
         """Outputs (b, C) of a batch at flat parameters ``w``, an example's in one row."""
@@ -373,13 +324,32 @@ class TorchProblem:
         curved = self.ways.hessian_along(lambda z: self.nll(z, y).sum(), z, along)
         return pull_back(curved)[0]
 
-    def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
+    def _raw_outputs(self, rows: Any, precision: str = "float64") -> torch.Tensor:
+        """The outputs of some examples in the shape that the module gives them."""
         with torch.no_grad():
-            x = self.inputs(rows, precision)
-            outputs = self.apply(precision, self.tensor(self.w, precision), x)
+            w = self.tensor(self.w, precision)
+            outputs = self.model(precision, w, self.inputs(rows, precision))
         if not torch.isfinite(outputs).all():
             raise InputError("the module's outputs are not finite: look for NaN in it or the data.")
         return outputs
+
+    def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
+        outputs = self._raw_outputs(rows, precision)
+        return outputs.reshape(outputs.shape[0], -1)
+
+    def outputs(self) -> Array:
+        """The outputs (N, C) of every example."""
+        blocks = self.blocks(1, "float64")
+        return np.concatenate([to_numpy(self._outputs_of("float64", rows)) for rows in blocks])
+
+    def with_inputs(self, x: Any) -> "TorchProblem":
+        """The same model with other inputs, whose targets are not known."""
+        new = copy.copy(self)
+        new.x = as_inputs(x)
+        new.observed = np.zeros((count(new.x), *self.observed.shape[1:]), self.observed.dtype)
+        new.y = torch.from_numpy(new.observed)
+        vars(new).pop("activations", None)  # cached: inputs may be longer now
+        return new
 
     def blocks(self, n_directions: int, precision: str) -> Iterator[slice]:
         """Examples whose activations fit into a block of memory."""
@@ -398,7 +368,3 @@ class TorchProblem:
         """Their targets."""
         y = self.y[rows].to(self.model.device)
         return y.to(getattr(torch, precision)) if y.is_floating_point() else y.long()
-
-    def tensor(self, values: Array, precision: str) -> torch.Tensor:
-        """A tensor on the module's device."""
-        return self.model.tensor(values, precision)

@@ -21,7 +21,7 @@ from noisescale.torch.capture import Plan, checked_plan, layers_with_rules, reco
 from noisescale.torch.factors import Factor, Formed, Outer
 
 if TYPE_CHECKING:
-    from noisescale.torch.problem import TorchProblem
+    from noisescale.torch.by_examples import ByExamples
 
 _CHECKED = 3  # examples on which rules are compared with plain differentiation
 
@@ -67,7 +67,7 @@ def by_examples(rows: Rows, size: int) -> Iterator[Rows]:
 class ExampleGradients:
     """Gradients of single examples of a problem, in one precision."""
 
-    def __init__(self, problem: "TorchProblem", precision: str) -> None:
+    def __init__(self, problem: "ByExamples", precision: str) -> None:
         self.problem, self.precision = problem, precision
         self.w = problem.tensor(problem.w, precision)
         self.plan = self._plan()
