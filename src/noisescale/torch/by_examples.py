@@ -103,10 +103,10 @@ class ByExamples:
         facts = self.facts()
         return self.examples_at_once(facts.rows_an_example, "float64") * facts.rows_an_example
 
-    def _rows_unformed(self) -> int:
-        """The same where gradients stay factors, in float32."""
+    def _rows_unformed(self, precision: str) -> int:
+        """The same where gradients stay factors."""
         k = self.facts().rows_an_example
-        return self.examples_at_once(k, "float32", formed=False) * k
+        return self.examples_at_once(k, precision, formed=False) * k
 
     def examples_at_once(self, k: int, precision: str, *, formed: bool = True) -> int:
         """Examples whose activations, and k gradients of each, are made in one block.
@@ -125,13 +125,13 @@ class ByExamples:
 
     def kronecker(self, rows: Rows) -> Kronecker | None:
         """Kronecker factors of layers that multiply; None if there are none."""
-        return kronecker_factors(self.gradients("float32"), rows, self._rows_unformed())
+        return kronecker_factors(self.gradients("float32"), rows, self._rows_unformed("float32"))
 
     def squared_rows(self, rows: Rows) -> Array:
-        """The squared entries of all rows, summed: (p,); each in float32, added up in float64."""
+        """The squared entries of all rows, summed: (p,)."""
         gradients, h = self.gradients("float32"), np.zeros(len(self.w))
         stage("diagonal", len(rows))
-        for block in by_examples(rows, self._rows_unformed()):
+        for block in by_examples(rows, self._rows_unformed("float32")):
             shape = RowBlock.of(block)
             c = self.tensor(shape.coefficients, "float32")
             for name, factor in gradients.factors(shape.examples, c).items():
