@@ -129,11 +129,11 @@ class ByExamples:
 
     def squared_rows(self, rows: Rows) -> Array:
         """The squared entries of all rows, summed: (p,)."""
-        gradients, h = self.gradients("float32"), np.zeros(len(self.w))
+        gradients, h = self.gradients("float64"), np.zeros(len(self.w))
         stage("diagonal", len(rows))
-        for block in by_examples(rows, self._rows_unformed("float32")):
+        for block in by_examples(rows, self._rows_unformed("float64")):
             shape = RowBlock.of(block)
-            c = self.tensor(shape.coefficients, "float32")
+            c = self.tensor(shape.coefficients, "float64")
             for name, factor in gradients.factors(shape.examples, c).items():
                 h[gradients.columns[name]] += to_numpy(sums(factor).squares)
             advance(len(block))
