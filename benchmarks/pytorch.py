@@ -8,7 +8,8 @@ full matrix) or from curvlinops' operators; or gradient noise by noisescale, by 
 extensions, or by a loop over examples. Its time is that of the whole call, its memory the peak
 beyond what was there before. noisescale's prediction stands beside; cells that it puts above
 SECONDS (300 by default) are not run, and peers are stopped some time after. "Plain rows" is the
-exact value as anyone would write it, from a product of the Jacobian's rows. ``--small`` tries the script out with few examples.
+exact value as anyone would write it, from a product of the Jacobian's rows. ``--small`` tries the
+script out with few examples.
 
 Results go to results/pytorch.csv.
 """
@@ -87,9 +88,11 @@ def plain_rows(module, data) -> float:
     def rows(x):
         J = torch.func.jacrev(outputs)(params, x)
         q = torch.softmax(outputs(params, x), 0)
-        root = torch.diag(q.sqrt()) - torch.outer(q.sqrt(), q)  # R R' is the softmax's Hessian
+        root = torch.diag(q.sqrt()) - torch.outer(
+            q.sqrt(), q
+        )  # root' root is the softmax's Hessian
         flat = torch.cat([part.flatten(1) for part in J.values()], 1)
-        return root.T @ flat
+        return root @ flat
 
     each = torch.func.vmap(rows)
     x = x.double() if x.is_floating_point() else x

@@ -125,10 +125,12 @@ def attended(work: float, function: Callable[P, T], /, *args: P.args, **kwargs: 
     return value
 
 
-def timed(function: Callable[[], T], *, warm: bool) -> tuple[float, T]:
-    """How long ``function()`` takes, and what it gives; ``warm``: the second time."""
-    if warm:
-        function()
+def timed(function: Callable[[], T]) -> tuple[float, T]:
+    """How long ``function()`` takes the second time, and what it gives.
+
+    The first time programs are compiled, modules loaded, ways to differentiate found out.
+    """
+    function()
     began = time.perf_counter()
     value = function()
     return time.perf_counter() - began, value

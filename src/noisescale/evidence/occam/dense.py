@@ -45,10 +45,10 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     p, n = facts.p, facts.rows
     if curvature == "ggn":
         block = sample_rows(problem, facts)
-        made, _ = timed(lambda: problem.rows(block), warm=problem.compiles)
+        made, _ = timed(lambda: problem.rows(block))
         return made * n / len(block) + (2 * n * p**2 + p**3 / 3) / rate
     operator = problem.operator(curvature, "float64")
-    product, _ = timed(lambda: operator @ np.ones(p), warm=problem.compiles)
+    product, _ = timed(lambda: operator @ np.ones(p))
     return product * p + 25 * p**3 / rate
 
 

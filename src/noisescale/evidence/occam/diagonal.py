@@ -33,7 +33,7 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
 def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
     """One block, measured."""
     block = sample_rows(problem, facts)
-    made, _ = timed(lambda: problem.squared_rows(block), warm=problem.compiles)
+    made, _ = timed(lambda: problem.squared_rows(block))
     return made * facts.rows / len(block)
 
 

@@ -70,16 +70,16 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     n, p = facts.rows, facts.p
     block = sample_rows(problem, facts)
     if not rows_fit(n, p):
-        made, A = timed(lambda: problem.rows(block), warm=problem.compiles)
+        made, A = timed(lambda: problem.rows(block))
         few = A[: max(1, min(len(A), 16))]
-        along, _ = timed(lambda: row_products(problem, few, block), warm=problem.compiles)
+        along, _ = timed(lambda: row_products(problem, few, block))
         pairs = len(few) * len(block)
         return made * n / len(block) + along * n**2 / 2 / pairs + n**3 / 3 / rate
     if 8 * n * p <= SMALL:
-        made, _ = timed(lambda: problem.rows(block), warm=problem.compiles)
+        made, _ = timed(lambda: problem.rows(block))
         return made * n / len(block) + (n**2 * min(n, p) + min(n, p) ** 3 / 3) / rate
-    made, builder = timed(lambda: kernel_builder(problem, np.ones(p), block), warm=problem.compiles)
-    multiplied, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)), warm=problem.compiles)
+    made, builder = timed(lambda: kernel_builder(problem, np.ones(p), block))
+    multiplied, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)))
     share = n / len(block)
     return made * share + multiplied * share**2 + n**3 / 3 / rate
 

@@ -55,7 +55,7 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
 def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
     """One block of rows, measured; eigenvalues at ``rate``."""
     block = sample_rows(problem, facts)
-    made, _ = timed(lambda: problem.kronecker(block), warm=problem.compiles)
+    made, _ = timed(lambda: problem.kronecker(block))
     cubes = sum(w.groups * (w.inputs**3 + w.outputs**3) for w in facts.weights)
     return made * facts.rows / len(block) + 25 * cubes / rate
 

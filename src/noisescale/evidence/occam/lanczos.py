@@ -48,9 +48,9 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     """One product, measured; each is orthogonalised twice against those before it."""
     p = facts.p
     operator = problem.operator(curvature, "float64")  # as nearly every estimate needs it
-    product, _ = timed(lambda: operator @ np.ones(p), warm=problem.compiles)
+    product, _ = timed(lambda: operator @ np.ones(p))
     vectors = np.ones((STEPS // 2, p), np.float32 if p > 1 << 16 else np.float64)
-    against, _ = timed(lambda: vectors.T @ (vectors @ vectors[0]), warm=True)
+    against, _ = timed(lambda: vectors.T @ (vectors @ vectors[0]))
     return (PROBES * STEPS + STEPS) * (product + 2 * against)
 
 
