@@ -48,7 +48,7 @@ torch: $(VENV)/.torch
 
 # The pin keeps pip from choosing a CUDA build of several gigabytes.
 $(VENV)/.torch: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet torch==2.13.0 --editable '.[transformers]'
 	@touch $@
 
 # laplace-torch and what it imports, without dependencies: torchvision would replace PyTorch.

@@ -38,7 +38,7 @@ class Likelihood:
 
     >>> import noisescale as ns
     >>> ns.gaussian(4.0)
-    Likelihood('gaussian', noise_precision=4.0)
+    Likelihood('gaussian', noise_precision=4)
     """
 
     name: str

@@ -20,6 +20,7 @@ NEUTRAL = [
     "evidence.select",
     "evidence.targets",
     "evidence.null",
+    "evidence.constant",
     "evidence.averaging",
     "evidence.predict",
     "evidence.prior_choice",

@@ -201,6 +201,20 @@ def test_what_cannot_be_had_names_the_module():
         value(Returns("no"), (x, y))
 
 
+def test_examples_come_first():
+    class TimeFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.lin(x).transpose(0, 1)
+
+    x, y = torch.randn(4, 5, 3), torch.zeros(4, 5, dtype=int)
+    with pytest.raises(ns.InputError, match=r"returns shape \(5, 1, 2\) for one example"):
+        value(TimeFirst(), (x, y))
+
+
 class Returns(nn.Module):
     def __init__(self, what):
         super().__init__()

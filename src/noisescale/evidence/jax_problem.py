@@ -198,9 +198,10 @@ class JaxProblem:
             parts.append(root)
         return stack_roots(parts)
 
-    def outputs(self) -> Array:
-        """The outputs (N, C) of every example."""
-        return np.concatenate([outputs for _, outputs in _outputs(self.model)])
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        model = replace(self.model, x=self.model.x[examples], y=self.model.y[examples])
+        return np.concatenate([outputs for _, outputs in _outputs(model)])
 
     def with_inputs(self, x: ArrayLike) -> "JaxProblem":
         """The same model with other inputs, whose targets are not known."""

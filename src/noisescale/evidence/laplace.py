@@ -63,6 +63,8 @@ def evidence_of(
     slope = gradient + L * problem.w
     if log_null is None:
         log_null = log_null_of(problem, L)
+        if problem.n_classes is None and log_null is not None:
+            details["null_model"] = "the best constant"
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         return assemble(
             METHODS[plan.method].term(problem, L, slope, curvature, accuracy),

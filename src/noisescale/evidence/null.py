@@ -1,34 +1,22 @@
 """The evidence of the null model: what a model must beat to be believed.
 
-    classes      every class as likely as any other: -n ln C for n examples, or n tokens that count
-    regression   each output a constant b with the model's prior and noise,
-                     ln P = -N/2 ln(2 pi/beta) - 1/2 ln(1 + N beta/lambda)
-                            - beta/2 (sum y^2 - beta (sum y)^2/(lambda + N beta))
-    counts       each output a constant log rate b with the model's prior, an integral over b
-
-A noise precision that was estimated is estimated for the constant as well, from its own residuals.
+For classes every one is as likely as any other: -n ln C for n examples, or n tokens that count. For
+regression and counts it is the best constant, see :mod:`noisescale.evidence.constant`.
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
-import scipy.integrate
-import scipy.special
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
+from noisescale.evidence.constant import log_constant
 from noisescale.evidence.problem import Problem
-from noisescale.likelihood import estimated_precision
-
-Array = NDArray[np.float64]
-
-_NEGLIGIBLE = 45.0  # nats below its maximum where an integrand counts no more
 
 
-def log_null_of(problem: Problem, prior_precision: Array | float) -> float | None:
+def log_null_of(problem: Problem, prior_precision: ArrayLike) -> float | None:
     """The null model's log evidence; None for a user's own likelihood.
 
-    The constants of regression and of counts have the model's mean prior variance.
+    A constant has the model's mean prior variance.
     """
     likelihood, y = problem.likelihood, problem.observed
     if problem.n_classes is not None:
@@ -36,60 +24,4 @@ def log_null_of(problem: Problem, prior_precision: Array | float) -> float | Non
         return -tokens.size * math.log(problem.n_classes)
     if likelihood.function is not None:
         return None
-    lam = 1 / float(np.mean(1 / np.asarray(prior_precision, float)))
-    columns = y.reshape(len(y), -1).T.astype(float)  # (C, N)
-    if likelihood.name == "poisson":
-        return sum(_log_counts(column, lam) for column in columns)
-    noise = likelihood.noise_precision
-    assert noise is not None  # estimated when the problem was made
-    if likelihood.estimated:
-        residuals = columns - columns.mean(axis=1, keepdims=True)
-        noise = estimated_precision(float((residuals**2).sum()), residuals.size)
-    return sum(_log_regression(column, lam, noise) for column in columns)
-
-
-def _log_regression(y: Array, lam: float, noise: float) -> float:
-    """y_i = b + noise, b Gaussian of precision ``lam``; sums around the mean, against rounding."""
-    N, mean = len(y), float(y.mean())
-    spread = float(((y - mean) ** 2).sum())
-    pull = lam * N * mean**2 / (lam + N * noise)
-    return (
-        -0.5 * N * math.log(2 * math.pi / noise)
-        - 0.5 * math.log1p(N * noise / lam)
-        - 0.5 * noise * (spread + pull)
-    )
-
-
-def _log_counts(y: Array, lam: float) -> float:
-    """y_i Poisson of rate exp(b), b Gaussian of precision ``lam``."""
-    N, total = len(y), float(y.sum())
-
-    def log_joint(b: float) -> float:
-        return total * b - N * math.exp(b) - 0.5 * lam * b * b
-
-    constant = -float(scipy.special.gammaln(y + 1).sum()) + 0.5 * math.log(lam / (2 * math.pi))
-    # The maximum: total - N exp(b) = lam b, so that N/lam exp(total/lam - u) = u = total/lam - b.
-    u = float(np.real(scipy.special.wrightomega(math.log(N / lam) + total / lam)))
-    return constant + log_integral(log_joint, total / lam - u)
-
-
-def log_integral(log_f: Callable[[float], float], top: float) -> float:
-    """ln of the integral of a log-concave function that is largest at ``top``."""
-    peak = log_f(top)
-
-    def edge(sign: int) -> float:
-        step = 1e-3
-        while log_f(top + sign * step) > peak - _NEGLIGIBLE:
-            step *= 1.5
-        return top + sign * step
-
-    value, _ = scipy.integrate.quad(
-        lambda b: math.exp(log_f(b) - peak),
-        edge(-1),
-        edge(1),
-        points=[top],
-        limit=200,
-        epsabs=0.0,
-        epsrel=1e-11,
-    )
-    return peak + math.log(value)
+    return log_constant(y, likelihood, 1 / float(np.mean(1 / np.asarray(prior_precision, float))))

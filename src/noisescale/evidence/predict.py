@@ -92,7 +92,7 @@ def predictions_of(
         )
     L = prior_vector(prior_precision, problem)
     new = problem.with_inputs(x_new)
-    outputs = new.outputs()  # (n, C)
+    outputs = new.outputs(slice(None))  # (n, C)
     n, C = outputs.shape
     method = _choose_method(method, p=len(L), n=problem.n_train * C)
     settings: dict[str, Any] = {"predictive": predictive, "n_samples": n_samples, "seed": seed}

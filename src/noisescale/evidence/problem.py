@@ -197,8 +197,8 @@ class Problem(Protocol):
         """A flat vector in the structure of the parameters."""
         ...
 
-    def outputs(self) -> Array:
-        """The outputs (N, C) of every example."""
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
         ...
 
     def with_inputs(self, x: Any) -> "Problem":

@@ -101,10 +101,11 @@ class Evidence:
         """The odds against the null model, in words; by both sums where they differ."""
         if self.log_bayes_factor is None:
             return "no null model to compare with"
-        restricted = odds_in_words(self.log_bayes_factor, "the model", "random guessing")
+        null = self.details.get("null_model", "random guessing")
+        restricted = odds_in_words(self.log_bayes_factor, "the model", null)
         if self.log_bayes_factor_full is None or not self.n_negative:
             return restricted
-        full = odds_in_words(self.log_bayes_factor_full, "the model", "random guessing")
+        full = odds_in_words(self.log_bayes_factor_full, "the model", null)
         return f"{restricted} by the restricted sum, {full} by the full determinant"
 
     @property

@@ -63,13 +63,20 @@ class TorchProblem(ByExamples):
         if sequences:
             y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
         self.y = y  # the number of examples, which outputs need
-        shape = (self.n_train, *self._raw_outputs(slice(0, 1)).shape[1:])
+        first = tuple(self._raw_outputs(slice(0, 1)).shape)
+        if first[:1] != (1,):
+            raise InputError(
+                "the module must return one row an example, but returns shape "
+                f"{first} for one example: put examples first."
+            )
+        shape = (self.n_train, *first[1:])
         observed, self.n_classes = check_targets(plain(y), chosen, shape, "the module")
         self.observed: NDArray[Any] = observed
         self.y = torch.from_numpy(observed)
         self.likelihood = fitted_to(chosen, shape)
         if chosen.estimated:
-            squares = float(((self.outputs() - observed.reshape(self.n_train, -1)) ** 2).sum())
+            residuals = self.outputs(slice(None)) - observed.reshape(self.n_train, -1)
+            squares = float((residuals**2).sum())
             precision = estimated_precision(squares, observed.size)
             self.likelihood = chosen.with_noise(precision)
         self.nll = nll_of(self.likelihood)
@@ -337,10 +344,24 @@ class TorchProblem(ByExamples):
         outputs = self._raw_outputs(rows, precision)
         return outputs.reshape(outputs.shape[0], -1)
 
-    def outputs(self) -> Array:
-        """The outputs (N, C) of every example."""
-        blocks = self.blocks(1, "float64")
-        return np.concatenate([to_numpy(self._outputs_of("float64", rows)) for rows in blocks])
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        few = self.subset(examples)
+        blocks = few.blocks(1, "float64")
+        return np.concatenate([to_numpy(few._outputs_of("float64", rows)) for rows in blocks])
+
+    def subset(self, examples: slice) -> "TorchProblem":
+        """The same problem with these examples alone."""
+        few = copy.copy(self)
+        few.x, few.y = taken(self.x, examples), self.y[examples]
+        few.observed = self.observed[examples]
+        return few
+
+    def at(self, w: Array) -> "TorchProblem":
+        """The same problem at other flat parameters; the module's copies are shared."""
+        other = copy.copy(self)
+        vars(other)["w"] = np.asarray(w, np.float64)  # in place of what is cached
+        return other
 
     def with_inputs(self, x: Any) -> "TorchProblem":
         """The same model with other inputs, whose targets are not known."""
