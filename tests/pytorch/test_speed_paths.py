@@ -332,6 +332,27 @@ def test_rows_of_one_example_stay_together():
     assert block.coefficients.sum() == 7
 
 
+def test_other_parameters_and_examples_have_gradients_of_their_own(case):
+    problem = case[-1]
+    problem.gradient_moments()  # what it kept is not theirs
+    rows = Rows(np.array([0, 1]), np.ones((2, problem.facts().C)))
+    moved, few = problem.at(problem.w + 0.1), problem.subset(slice(3, 9))
+    assert few.facts().N == 6
+    np.testing.assert_allclose(
+        few.rows(rows), problem.rows(Rows(rows.examples + 3, rows.coefficients)), atol=1e-12
+    )
+    along = few.slopes(np.ones(len(few.w)))
+    np.testing.assert_allclose(along, problem.slopes(np.ones(len(few.w)))[3:9], rtol=1e-4)
+    step = 1e-6
+    for i, row in enumerate(moved.rows(rows)):
+        direction = np.random.default_rng(i).normal(size=len(row))
+        ends = [
+            problem.at(problem.w + 0.1 + s * step * direction).outputs(slice(i, i + 1)).sum()
+            for s in (1, -1)
+        ]
+        assert row @ direction == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-5)
+
+
 def test_flops_are_counted_not_guessed():
     """A convolution's pass is what its patches take, far more than its parameters."""
     module = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 5, 3, padding=1), nn.Flatten())

@@ -4,9 +4,10 @@ Rows of Jacobians and the kernel between them, Kronecker factors, squared entrie
 of the nll's gradients: all from the factors of :class:`~noisescale.torch.rows.ExampleGradients`.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -84,6 +85,13 @@ class ByExamples:
     def _kept(self) -> list[tuple[slice, dict[str, Factor]]]:
         """Gradients, until slopes need them."""
         return []
+
+    def fresh(self) -> Self:
+        """A copy without what is known of these parameters and examples alone."""
+        other = copy.copy(self)
+        for cached in ("_gradients", "_kept", "_facts"):
+            vars(other).pop(cached, None)
+        return other
 
     def tensor(self, values: Array, precision: str) -> torch.Tensor:
         """A tensor on the module's device."""

@@ -1,6 +1,5 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
-import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any
@@ -352,24 +351,25 @@ class TorchProblem(ByExamples):
 
     def subset(self, examples: slice) -> "TorchProblem":
         """The same problem with these examples alone."""
-        few = copy.copy(self)
+        few = self.fresh()
         few.x, few.y = taken(self.x, examples), self.y[examples]
         few.observed = self.observed[examples]
         return few
 
     def at(self, w: Array) -> "TorchProblem":
         """The same problem at other flat parameters; the module's copies are shared."""
-        other = copy.copy(self)
+        other = self.fresh()
         vars(other)["w"] = np.asarray(w, np.float64)  # in place of what is cached
         return other
 
     def with_inputs(self, x: Any) -> "TorchProblem":
         """The same model with other inputs, whose targets are not known."""
-        new = copy.copy(self)
+        new = self.fresh()
         new.x = as_inputs(x)
         new.observed = np.zeros((count(new.x), *self.observed.shape[1:]), self.observed.dtype)
         new.y = torch.from_numpy(new.observed)
-        vars(new).pop("activations", None)  # cached: inputs may be longer now
+        for cached in ("activations", "pass_flops"):  # inputs may be longer now
+            vars(new).pop(cached, None)
         return new
 
     def blocks(self, n_directions: int, precision: str) -> Iterator[slice]:
