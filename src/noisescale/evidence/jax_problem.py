@@ -24,9 +24,8 @@ from noisescale.evidence.curvature.gauss_newton import (
 )
 from noisescale.evidence.curvature.hessian import dense_hessian
 from noisescale.evidence.curvature.layers import DenseLayers
-from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.curvature.model import Architecture, Model, activations
 from noisescale.evidence.curvature.products import (
-    activations,
     curvature_operator,
     nll_and_gradient,
     row_blocks,
@@ -232,7 +231,8 @@ class JaxProblem:
     def rows_at_once(self) -> int:
         """How many rows a block of them should have."""
         facts = self.facts()
-        few = min(BLOCK_BYTES / (8 * facts.p), BLOCK_FLOPS / (3 * facts.pass_flops))
+        numbers = facts.p + 4 * facts.activations
+        few = min(BLOCK_BYTES / (8 * numbers), BLOCK_FLOPS / (3 * facts.pass_flops))
         return int(np.clip(few, 1, 512))
 
     def layer_kernel(self, L: Array, rows: Rows) -> LayerRows | None:
