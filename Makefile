@@ -67,6 +67,8 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/betting.py
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/tune.py
+	.venv-bench/bin/python benchmarks/pytorch.py
+	.venv-bench/bin/python benchmarks/preflight.py
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready

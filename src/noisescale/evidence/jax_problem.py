@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise, starmap
 from typing import Any
 
 import jax
@@ -23,9 +24,8 @@ from noisescale.evidence.curvature.gauss_newton import (
 )
 from noisescale.evidence.curvature.hessian import dense_hessian
 from noisescale.evidence.curvature.layers import DenseLayers
-from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.curvature.model import Architecture, Model, activations
 from noisescale.evidence.curvature.products import (
-    activations,
     curvature_operator,
     nll_and_gradient,
     nll_function,
@@ -33,8 +33,21 @@ from noisescale.evidence.curvature.products import (
     streamed,
 )
 from noisescale.evidence.curvature.roots import stack_roots
+from noisescale.evidence.occam.kernel import BLOCK_BYTES, BLOCK_FLOPS, LayerRows
+from noisescale.evidence.occam.kernel import row_blocks as blocks_of_rows
+from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Moments, Precision, Rows
+from noisescale.evidence.problem import (
+    LOG_CONCAVE,
+    Array,
+    Facts,
+    Kronecker,
+    KroneckerBlock,
+    Moments,
+    Precision,
+    Rows,
+    Weight,
+)
 from noisescale.evidence.select import Select, chosen_of
 from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
 from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
@@ -81,6 +94,8 @@ class JaxProblem:
     model: Model
     names: tuple[str, ...]  # of the params' leaves
     n_classes: int | None
+
+    compiles = True  # a block costs more the first time
 
     @property
     def w(self) -> Array:
@@ -138,6 +153,10 @@ class JaxProblem:
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
         model = self.model
         N, C = len(model.x), model.n_outputs
         network = self._network
@@ -147,7 +166,8 @@ class JaxProblem:
             C=C,
             rows=N * n_rows(self.likelihood, C, self.n_classes),
             pass_flops=_pass_flops(model),
-            widths=None if network is None else network.widths,
+            weights=() if network is None else tuple(starmap(Weight, pairwise(network.widths))),
+            activations=self.activations,
         )
 
     def leaves(self, given: Any) -> list[Any]:
@@ -227,6 +247,55 @@ class JaxProblem:
         x, _ = self.model.block(examples)
         with jax.enable_x64(True):
             return np.asarray(jacobian_products(self.model.architecture, self.w, x, directions))
+
+    def rows_at_once(self) -> int:
+        """How many rows a block of them should have."""
+        facts = self.facts()
+        numbers = facts.p + 4 * facts.activations
+        few = min(BLOCK_BYTES / (8 * numbers), BLOCK_FLOPS / (3 * facts.pass_flops))
+        return int(np.clip(few, 1, 512))
+
+    def layer_kernel(self, L: Array, rows: Rows) -> LayerRows | None:
+        """From a dense network's layers, if each of its arrays has one precision."""
+        layers = self.dense_layers()
+        precisions = None if layers is None else layers.precisions(L)
+        if layers is None or precisions is None:
+            return None
+        return LayerRows(self, layers, precisions, rows)
+
+    def kronecker(self, rows: Rows) -> Kronecker | None:
+        """Of a ``DenseNetwork``'s layers, None for any other function."""
+        layers = self.dense_layers()
+        if layers is None:
+            return None
+        places = layers.split(np.arange(len(self.w)))
+        derivatives = layers.derivatives(rows)
+        blocks = tuple(
+            KroneckerBlock(str(i), a.T @ a / len(a), D.T @ D, weight.T, bias)
+            for i, (a, D, (weight, bias)) in enumerate(
+                zip(layers.inputs, derivatives, places, strict=True)
+            )
+        )
+        return Kronecker(blocks, np.zeros(0, np.int64), np.zeros(0))
+
+    def squared_rows(self, rows: Rows) -> Array:
+        """The squared entries of all rows, summed: layer by layer or row by row."""
+        layers = self.dense_layers()
+        if layers is None:
+            h = np.zeros(len(self.w))
+            stage("diagonal", len(rows))
+            for A in blocks_of_rows(self, rows):
+                h += np.einsum("rp,rp->p", A, A)
+                advance(len(A))
+            return h
+        parts = []
+        stage("diagonal", len(layers.inputs))
+        for a, D in zip(layers.inputs, layers.derivatives(rows), strict=True):
+            squares = np.zeros((len(a), D.shape[1]))
+            np.add.at(squares, rows.examples, D**2)
+            parts += [squares.sum(axis=0), ((a**2).T @ squares).ravel()]  # b comes before w
+            advance(1)
+        return np.concatenate(parts)
 
     def dense_layers(self) -> DenseLayers | None:
         """The layers of a ``DenseNetwork``, None for any other function."""

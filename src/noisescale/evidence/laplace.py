@@ -21,6 +21,7 @@ from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
 from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance
 from noisescale.evidence.occam.term import Accuracy, Term
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, Preflight, preflight
 from noisescale.evidence.prior import describe_prior
 from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
 
 
+@speaks
 def evidence_of(
     problem: Problem,
     *,
@@ -60,7 +62,7 @@ def evidence_of(
         if log_null is not None or log_degeneracy:
             raise InputError("conditional_on goes with neither log_null nor log_degeneracy.")
         return conditional_evidence(problem, conditional_on, prior_precision, evidence_of, settings)
-    plan = preflight(problem.facts(), method, curvature)
+    plan = preflight(problem.facts(), method, curvature, problem)
     occam = METHODS[plan.method].term
     details: dict[str, Any] = {"model_notes": problem.notes} if problem.notes else {}
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below

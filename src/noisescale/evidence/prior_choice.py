@@ -22,6 +22,7 @@ from noisescale.evidence.map import Polished, descended, polish
 from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import CHOICES, RANGE, prior_vector
 from noisescale.evidence.problem import Problem
@@ -78,6 +79,7 @@ class EvidenceCurve:
         )
 
 
+@speaks
 def curve_of(
     problem: Problem,
     *,
@@ -91,7 +93,7 @@ def curve_of(
     """The evidence of a problem against one prior precision; see :func:`evidence_curve`."""
     plan = preflight(problem.facts(), method, curvature)
     return scalar_curve(
-        problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions, log_null
+        problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions, log_null, null
     )
 
 
@@ -157,6 +159,7 @@ def scalar_curve(
     accuracy: Accuracy,
     grid: Sequence[float] | NDArray[Any] | None,
     log_null: float | None,
+    null: str = "uniform",
 ) -> EvidenceCurve:
     """The evidence on a grid of precisions, and its maximum between them."""
     if grid is None:
@@ -201,7 +204,7 @@ def scalar_curve(
     return EvidenceCurve(
         prior_precision=values,
         log_evidence=logs,
-        E=_against_null(problem, values, logs, log_null),
+        E=_against_null(problem, values, logs, log_null, null),
         best=best,
         best_log_evidence=log_evidence(best),
         edge=edge,
@@ -210,11 +213,11 @@ def scalar_curve(
 
 
 def _against_null(
-    problem: Problem, precisions: Array, logs: Array, log_null: float | None
+    problem: Problem, precisions: Array, logs: Array, log_null: float | None, null: str
 ) -> Array | None:
     """The paper's E at each precision, which the null model's constant may have as well."""
     given = log_null is not None
-    nulls = [log_null if given else log_null_of(problem, value) for value in precisions]
+    nulls = [log_null if given else log_null_of(problem, value, null) for value in precisions]
     return None if nulls[0] is None else np.array(nulls, float) - logs
 
 

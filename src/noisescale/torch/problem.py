@@ -1,6 +1,5 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
-import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
-from torch.func import grad, vjp, vmap
+from torch.func import vjp, vmap
 
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.roots import (
@@ -19,8 +18,9 @@ from noisescale.evidence.curvature.roots import (
     symmetric_root,
 )
 from noisescale.evidence.occam.kernel import row_blocks
+from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Moments, Precision, Rows
+from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Precision, Rows
 from noisescale.evidence.select import Select
 from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
 from noisescale.likelihood import estimated_precision, resolve_likelihood
@@ -35,19 +35,21 @@ from noisescale.torch.batches import (
     predicts_next_token,
     taken,
 )
+from noisescale.torch.by_examples import BLOCK_BYTES, BLOCK_FLOPS, ByExamples
 from noisescale.torch.derivatives import Ways
 from noisescale.torch.likelihood import nll_of
 from noisescale.torch.model import TorchModel
 from noisescale.torch.normalisation import normalisation_notes
 from noisescale.torch.tensors import plain, to_numpy
 
-BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
 DIRECTIONS = 32  # products of the curvature at once
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
 
-class TorchProblem:
+class TorchProblem(ByExamples):
     """A PyTorch module at its parameters, as the evidence sees it."""
+
+    compiles = False  # a block costs the same the first time
 
     def __init__(
         self, module: torch.nn.Module, data: Any, likelihood: Any, select: Select | None = None
@@ -118,14 +120,19 @@ class TorchProblem:
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
         N, C = self.n_train, self._outputs_of("float64", slice(0, 1)).shape[1]
         return Facts(
             p=len(self.w),
             N=N,
             C=C,
             rows=N * n_rows(self.likelihood, C, self.n_classes),
-            pass_flops=2.0 * max(len(self.w), self.activations),
-            widths=None,
+            pass_flops=self.pass_flops,
+            weights=self.gradients("float64").weights(),
+            activations=self.activations,
         )
 
     def leaves(self, given: Any) -> list[Any]:
@@ -213,9 +220,11 @@ class TorchProblem:
         roots = self.roots() if curvature == "ggn" else None
         if roots is not None:
             N, k, C = roots.shape
-            H = np.zeros((p, p))
-            for A in row_blocks(self, Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))):
-                H += A.T @ A
+            H, every = np.zeros((p, p)), Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
+            stage("curvature", len(every))
+            for A in row_blocks(self, every):
+                H += attended(2.0 * A.size * p, np.matmul, A.T, A)
+                advance(len(A))
             return H, True
         H = self.operator(curvature, "float64") @ np.eye(p)
         return (H + H.T) / 2, False
@@ -264,17 +273,6 @@ class TorchProblem:
         z, y = self.tensor(outputs, "float64"), self.targets(rows, "float64")
         return to_numpy(vmap(one)(z, y))
 
-    def rows(self, rows: Rows) -> Array:
-        """The rows c' J themselves: (b, p)."""
-        w = self.tensor(self.w, "float64")
-
-        def along(w: torch.Tensor, x: Any, c: torch.Tensor) -> torch.Tensor:
-            return self.apply_one("float64", w, x) @ c
-
-        x = self.inputs(torch.as_tensor(rows.examples), "float64")
-        c = self.tensor(rows.coefficients, "float64")
-        return to_numpy(self.ways.each(grad(along))(w, x, c))
-
     def derivatives(self, examples: slice, directions: Array) -> Array:
         """Each direction's derivative of these examples' outputs: (b, n, C)."""
         w, x = self.tensor(self.w, "float64"), self.inputs(examples, "float64")
@@ -283,37 +281,6 @@ class TorchProblem:
             return self.ways.along(lambda w: self.apply("float64", w, x), w, v)
 
         return to_numpy(self.ways.directions(one)(self.tensor(directions, "float64")))
-
-    def dense_layers(self) -> None:
-        """None: layers are not looked into."""
-        return
-
-    def gradient_moments(self) -> Moments:
-        """Sums over per-example gradients, each in float32, added up in float64."""
-        N, p = self.n_train, len(self.w)
-        w = self.tensor(self.w, "float32")
-
-        def nll(w: torch.Tensor, x: Any, y: torch.Tensor) -> torch.Tensor:
-            return self.nll(self.apply_one("float32", w, x)[None], y[None])[0]
-
-        each = self.ways.each(grad(nll))
-        sq_norms, total, squares = np.empty(N), np.zeros(p), np.zeros(p)
-        size = int(np.clip(BLOCK_BYTES // (4 * p), 1, N))
-        for rows in (slice(start, start + size) for start in range(0, N, size)):
-            g = each(w, self.inputs(rows, "float32"), self.targets(rows, "float32"))  # (n, p)
-            total += to_numpy(g.sum(0))
-            g = g.square_()
-            squares += to_numpy(g.sum(0))
-            sq_norms[rows] = to_numpy(g.sum(1))
-        return Moments(sq_norms, total, squares)
-
-    def slopes(self, direction: Array) -> Array:
-        """Each example's gradient times ``direction``: one forward derivative, in float32."""
-        w, v = self.tensor(self.w, "float32"), self.tensor(direction, "float32")
-        along = np.empty(self.n_train)
-        for rows in self.blocks(1, "float32"):
-            along[rows] = to_numpy(self.ways.along(self._nll_each("float32", rows), w, v))
-        return along
 
     def second_moments(self) -> LinearOperator:
         """sum_i g_i g_i' as products in float32, (p, p)."""
@@ -402,31 +369,35 @@ class TorchProblem:
 
     def subset(self, examples: slice) -> "TorchProblem":
         """The same problem with these examples alone."""
-        few = copy.copy(self)
+        few = self.fresh()
         few.x, few.y = taken(self.x, examples), self.y[examples]
         few.observed = self.observed[examples]
         return few
 
     def at(self, w: Array) -> "TorchProblem":
         """The same problem at other flat parameters; the module's copies are shared."""
-        other = copy.copy(self)
+        other = self.fresh()
         vars(other)["w"] = np.asarray(w, np.float64)  # in place of what is cached
         return other
 
     def with_inputs(self, x: Any) -> "TorchProblem":
         """The same model with other inputs, whose targets are not known."""
-        new = copy.copy(self)
+        new = self.fresh()
         new.x = as_inputs(x)
         new.observed = np.zeros((count(new.x), *self.observed.shape[1:]), self.observed.dtype)
         new.y = torch.from_numpy(new.observed)
-        vars(new).pop("activations", None)  # cached: inputs may be longer now
+        for cached in ("activations", "pass_flops"):  # inputs may be longer now
+            vars(new).pop(cached, None)
         return new
 
     def blocks(self, n_directions: int, precision: str) -> Iterator[slice]:
         """Examples whose activations fit into a block of memory."""
         width = 8 if precision == "float64" else 4
         size = max(1, BLOCK_BYTES // (4 * width * n_directions * self.activations))
-        return (slice(s, min(s + size, self.n_train)) for s in range(0, self.n_train, size))
+        size = max(1, min(size, int(BLOCK_FLOPS / (6 * n_directions * self.pass_flops))))
+        for start in range(0, self.n_train, size):
+            tick()
+            yield slice(start, min(start + size, self.n_train))
 
     def inputs(self, rows: Any, precision: str) -> Any:
         """Some inputs on the module's device, real numbers in this precision."""
@@ -436,7 +407,3 @@ class TorchProblem:
         """Their targets."""
         y = self.y[rows].to(self.model.device)
         return y.to(getattr(torch, precision)) if y.is_floating_point() else y.long()
-
-    def tensor(self, values: Array, precision: str) -> torch.Tensor:
-        """A tensor on the module's device."""
-        return self.model.tensor(values, precision)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from noisescale.evidence.curvature.model import Architecture, Array, Model
 from noisescale.evidence.curvature.roots import sequence_root, softmax_root, symmetric_root
+from noisescale.evidence.pace import advance, attended, stage
 
 
 @partial(jax.jit, static_argnums=0)
@@ -42,6 +43,7 @@ def dense_ggn(model: Model) -> tuple[Array, bool]:
     """The Gauss-Newton matrix (p, p), and whether it is known to have no negative eigenvalue."""
     H = np.zeros((model.n_params, model.n_params))
     convex = True
+    stage("curvature", len(model.x))
     for outputs, J, y in output_derivatives(model):
         root = output_root(model.architecture, outputs, y)
         if root is None:
@@ -51,7 +53,9 @@ def dense_ggn(model: Model) -> tuple[Array, bool]:
             H += flat.T @ (Lambda @ J).reshape(-1, model.n_params)
         else:
             A = (root @ J).reshape(-1, model.n_params)
-            H += A.T @ A  # a product with itself takes half the arithmetic
+            # A product with itself takes half the arithmetic.
+            H += attended(A.size * model.n_params, np.matmul, A.T, A)
+        advance(len(y))
     return np.asarray((H + H.T) / 2), convex
 
 

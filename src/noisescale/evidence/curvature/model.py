@@ -93,6 +93,22 @@ class Model:
         )
 
     def blocks(self, x: NDArray[Any]) -> Iterator[slice]:
-        """Rows of ``x`` whose Jacobian fits into a block of memory."""
-        rows = max(1, BLOCK_BYTES // (8 * self.n_outputs * self.n_params))
+        """Rows of ``x`` whose Jacobian, with what it takes on the way, fits into a block."""
+        numbers = self.n_outputs * (self.n_params + 4 * activations(self))
+        rows = max(1, BLOCK_BYTES // (8 * numbers))
         return (slice(start, start + rows) for start in range(0, len(x), rows))
+
+
+def activations(model: Model) -> int:
+    """Numbers that one example adds to a forward pass: all that the program computes on the way."""
+    sizes = []
+    for n in (1, 2):
+        rows = np.empty((n, *model.x.shape[1:]), model.x.dtype)
+        with jax.enable_x64(True):
+            program = jax.make_jaxpr(model.architecture.outputs)(model.w, rows)
+        sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
+    return max(sizes[1] - sizes[0], math.prod(model.x.shape[1:]), 1)
+
+
+def _size(variable: Any) -> int:
+    return math.prod(getattr(variable.aval, "shape", ()))
