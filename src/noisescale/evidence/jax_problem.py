@@ -405,7 +405,7 @@ def _check_nll(model: Model) -> None:
     """A user's nll must give one number an example: a broadcast would pass unnoticed."""
     for n in {1, len(model.y)}:
         with jax.enable_x64(True):
-            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.x[:n])
+            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.block(slice(n))[0])
             try:
                 shape = jax.eval_shape(
                     model.architecture.likelihood.nll, outputs, model.y[:n]
@@ -425,7 +425,7 @@ def _check_nll(model: Model) -> None:
 
 def _pass_flops(model: Model) -> float:
     n = min(8, len(model.x))
-    x = np.zeros((n, *model.x.shape[1:]), model.x.dtype)
+    x = np.zeros((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
     with jax.enable_x64(True):
         lowered = jax.jit(model.architecture.outputs).lower(model.w, x)
     analysis: Any = lowered.cost_analysis() or {}

@@ -111,8 +111,7 @@ def block_bytes(method: str, facts: Facts) -> float:
     k = 0 if method == "lanczos" else facts.rows_an_example
     formed = k * facts.p if method in EXACT else 0
     an_example = 8.0 * ((4 + k) * facts.activations + formed)
-    # A block and a copy of it on the way to where it is used.
-    return 2 * min(facts.N * an_example, max(_BLOCK, an_example)) + _OVERHEAD
+    return min(facts.N * an_example, max(_BLOCK, an_example)) + _OVERHEAD
 
 
 @cache

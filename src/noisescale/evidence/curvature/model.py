@@ -82,7 +82,9 @@ class Model:
     def n_outputs(self) -> int:
         """Outputs an example, C."""
         with jax.enable_x64(True):
-            return int(jax.eval_shape(self.architecture.outputs, self.w, self.x[:1]).shape[1])
+            return int(
+                jax.eval_shape(self.architecture.outputs, self.w, self.block(slice(1))[0]).shape[1]
+            )
 
     def block(self, rows: Any, precision: str = "float64") -> tuple[NDArray[Any], NDArray[Any]]:
         """Some examples, their real numbers in this precision."""
@@ -103,7 +105,7 @@ def activations(model: Model) -> int:
     """Numbers that one example adds to a forward pass: all that the program computes on the way."""
     sizes = []
     for n in (1, 2):
-        rows = np.empty((n, *model.x.shape[1:]), model.x.dtype)
+        rows = np.empty((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
         with jax.enable_x64(True):
             program = jax.make_jaxpr(model.architecture.outputs)(model.w, rows)
         sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
