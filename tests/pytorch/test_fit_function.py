@@ -9,7 +9,11 @@ import noisescale as ns
 from noisescale.errors import InputError
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
-pytestmark = pytest.mark.frameworks
+pytestmark = [
+    pytest.mark.frameworks,
+    # PyTorch's own forward derivatives use it.
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, size=90)
