@@ -9,7 +9,11 @@ import noisescale as ns
 from noisescale.errors import InputError
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
-pytestmark = pytest.mark.frameworks
+pytestmark = [
+    pytest.mark.frameworks,
+    # PyTorch's own forward derivatives use it.
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, size=90)
@@ -58,3 +62,15 @@ def test_one_logit_is_of_the_second_class():
 def test_a_module_in_place_of_its_maker():
     with pytest.raises(InputError, match="make_module must be a function"):
         ns.torch.fit_function(make(), learning_rate=0.1, **RECIPE)
+
+
+def test_an_evidence_of_a_module_can_be_refined():
+    pytest.importorskip("arviz_stats", reason="arviz-stats is an extra")
+    data = torch.tensor(X, dtype=torch.float32), torch.tensor(Y)
+    module = make()
+    found = ns.torch.log_evidence(module, data, prior_precision=1.0, at="map").refine(500)
+    model = ns.softmax_regression(2, 3)
+    twin = ns.log_evidence(model, model.init(0), (X, Y), prior_precision=1.0, at="map").refine(500)
+    error = math.hypot(found.log_evidence_std, twin.log_evidence_std)
+    assert abs(found.log_evidence - twin.log_evidence) < 4 * error + 0.01
+    assert found.trusted

@@ -4,7 +4,9 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 import scipy.stats
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
@@ -322,3 +324,12 @@ def test_compare_pairs_by_order_and_refuses_other_kinds(blobs):
     laplace = ns.log_evidence(model, model.init(0), blobs, prior_precision=1.0, at="map")
     with pytest.raises(InputError, match="evidences of different kinds are not compared"):
         ns.compare({"bets": good, "laplace": laplace})
+
+
+def test_data_frames_and_sparse_matrices_are_taken_as_they_are(blobs):
+    x, y = blobs
+    options = {"orders": 1, "blocks": [40, 80]}
+    dense = ns.prequential_evidence(LogisticRegression(), (x, y), **options)
+    for same in (pd.DataFrame(x, columns=["a", "b"]), scipy.sparse.csr_matrix(x)):
+        found = ns.prequential_evidence(LogisticRegression(), (same, pd.Series(y)), **options)
+        np.testing.assert_allclose(found.losses, dense.losses, rtol=1e-6)
