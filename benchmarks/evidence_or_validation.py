@@ -39,7 +39,12 @@ def one_split(x: np.ndarray, y: np.ndarray, seed: int) -> dict[str, float]:
     model = EvidenceLogisticRegression(bounds=(GRID[0], GRID[-1])).fit(x_train, y_train)
     ended = time.perf_counter()
     LogisticRegressionCV(
-        Cs=1 / GRID, cv=5, scoring="neg_log_loss", max_iter=5000, use_legacy_attributes=False
+        Cs=1 / GRID,
+        cv=5,
+        l1_ratios=(0,),
+        scoring="neg_log_loss",
+        max_iter=5000,
+        use_legacy_attributes=False,
     ).fit(x_train, y_train)
     last = time.perf_counter()
     reference = log_loss(y_test, search.predict_proba(x_test))
