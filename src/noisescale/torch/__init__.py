@@ -28,6 +28,7 @@ from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
 from noisescale.evidence.select import Select
 from noisescale.noise.gradients import GradientNoise, noise_of
+from noisescale.torch.langevin import langevin
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function
@@ -36,6 +37,7 @@ from noisescale.torch.weight_decay import prior_precision_of
 __all__ = [
     "evidence_curve",
     "gradient_noise",
+    "langevin",
     "log_evidence",
     "posterior_predict",
     "prior_precision_of",
