@@ -171,7 +171,7 @@ def log_evidence(
     >>> found = log_evidence(lambda w, x: x @ w, np.ones(1), (x, y), prior_precision=1.0,
     ...                      likelihood="bernoulli", at="map")
     >>> found.kind.value, found.odds
-    ('linear model', 'odds of 2.63 to 1 for the model against random guessing')
+    ('linear model', 'odds of 2.7 to 1 for the model against random guessing')
     """
     from noisescale.evidence.jax_problem import jax_problem
 
