@@ -41,6 +41,7 @@ class RefinedEvidence:
         k_hat: the shape of the weights' tail; above 0.7 the number is not to be trusted.
         effective_sample_size: how many of the ``n_draws`` the mean rests on.
         log_null, n_train, n_params: as in :class:`noisescale.Evidence`.
+        null_model: what ``log_null`` is of, in words.
     """
 
     log_evidence: float
@@ -52,6 +53,7 @@ class RefinedEvidence:
     log_null: float | None
     n_train: int
     n_params: int
+    null_model: str = "random guessing"
 
     kind = Kind.REFINED
 
@@ -85,7 +87,7 @@ class RefinedEvidence:
         """The odds against the null model, in words; None if not to be trusted."""
         if self.log_bayes_factor is None or not self.trusted:
             return None
-        return odds_in_words(self.log_bayes_factor, "the model", "random guessing")
+        return odds_in_words(self.log_bayes_factor, "the model", self.null_model)
 
     def to_dict(self) -> dict[str, Any]:
         """Every number by name."""
@@ -147,6 +149,7 @@ class LaplacePosterior:
             log_null=evidence.log_null,
             n_train=evidence.n_train,
             n_params=evidence.n_params,
+            null_model=str(evidence.details.get("null_model", "random guessing")),
         )
 
     def _log_ratios(self, n: int, rng: np.random.Generator) -> Array:

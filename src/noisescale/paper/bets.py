@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from noisescale.evidence.annealed import annealed_evidence
 from noisescale.evidence.laplace import log_evidence
-from noisescale.evidence.prequential import fit_function, prequential_evidence
+from noisescale.evidence.prequential import prequential_evidence
+from noisescale.evidence.prequential.jax_fit import fit_function
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_CLASSES, SMALL
 from noisescale.paper.section import Context

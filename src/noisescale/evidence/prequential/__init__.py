@@ -8,7 +8,6 @@ against the model that drew them with a probability of at most e^-t.
 """
 
 from noisescale.evidence.prequential.evidence import prequential_evidence
-from noisescale.evidence.prequential.jax_fit import fit_function
 from noisescale.evidence.prequential.result import PrequentialEvidence
 
-__all__ = ["PrequentialEvidence", "fit_function", "prequential_evidence"]
+__all__ = ["PrequentialEvidence", "prequential_evidence"]
