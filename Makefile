@@ -66,6 +66,7 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/deep_evidence.py
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/tune.py
+	.venv-bench/bin/python benchmarks/playground.py
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready

@@ -70,8 +70,8 @@ class Hands:
         x = left
         while self.text(f"{name}-value") != value and x <= right:
             mouse("mouseMoved", (x, y))
-            x += 3
-        mouse("mouseReleased", (x - 3, y))
+            x += 8  # less than from one of its 37 places to the next
+        mouse("mouseReleased", (x - 8, y))
         assert self.text(f"{name}-value") == value
 
     def table(self):

@@ -1,8 +1,8 @@
 "use strict";
 // Line charts as SVG, in the pixels that they have on the screen; colours come from the style sheet.
 const noisescaleCharts = (() => {
-  const SVG = "http://www.w3.org/2000/svg", HEIGHT = 280;
-  const MARGIN = { left: 48, right: 18, top: 12, bottom: 44 };
+  const SVG = "http://www.w3.org/2000/svg", HEIGHT = 284;
+  const MARGIN = { left: 48, right: 18, top: 12, bottom: 48 };
 
   const add = (parent, name, attributes = {}, text) => {
     const made = document.createElementNS(SVG, name);
@@ -29,7 +29,7 @@ const noisescaleCharts = (() => {
     for (const tick of x.ticks) {
       const at = atX(tick);
       add(svg, "line", { x1: at, x2: at, y1: box.top, y2: box.bottom, class: "grid" });
-      add(svg, "text", { x: at, y: box.bottom + 16, "text-anchor": "middle" }, x.words(tick));
+      add(svg, "text", { x: at, y: box.bottom + 22, "text-anchor": "middle" }, x.words(tick));
     }
     for (const tick of y.ticks) {
       const at = atY(tick);
@@ -75,9 +75,14 @@ const noisescaleCharts = (() => {
   // law's best size and the size that is set now. What lies lower than the picture stands on its
   // bottom as a triangle.
   const peak = (svg, { points, means, best, now, largest }) => {
-    const top = Math.max(...points.map((point) => point.accuracy), 0.84);
-    const high = Math.min(1, Math.ceil((top + 0.01) * 50) / 50), low = high - 0.12;
-    const ticks = Array.from({ length: 7 }, (_, k) => low + 0.02 * k);
+    const top = (some) => Math.max(...some.map((point) => point.accuracy));
+    const own = points.filter((point) => point.own);
+    const all = points.length ? top(points) : 0.87, reached = own.length ? top(own) : all;
+    const span = all - reached + 0.12, step = span <= 0.16 ? 0.02 : span <= 0.4 ? 0.05 : 0.1;
+    const first = Math.max(0, Math.floor((reached - 0.1) / step));
+    const last = Math.min(Math.ceil((all + 0.005) / step), Math.round(1 / step));
+    const low = first * step, high = last * step;
+    const ticks = Array.from({ length: last - first + 1 }, (_, k) => (first + k) * step);
     const sizes = [1, 4, 16, 64, 256, 1000].filter((size) => size <= largest);
     const frame = axes(svg,
       { low: 0.9, high: 1.1 * largest, log: true, ticks: sizes, label: "batch size B", words: String },
@@ -89,9 +94,9 @@ const noisescaleCharts = (() => {
     if (at > box.left && at < box.right) {
       add(svg, "line", { x1: at, x2: at, y1: box.top, y2: box.bottom, class: "line law" });
     }
-    const end = at > (box.left + box.right) / 2;
-    add(svg, "text", { x: inside(end ? to - 4 : from + 4), y: box.top + 14,
-      "text-anchor": end ? "end" : "start", class: "law" }, "the law");
+    const left = from > box.left + 60;
+    add(svg, "text", { x: left ? from - 6 : to + 6, y: box.top + 14,
+      "text-anchor": left ? "end" : "start", class: "law" }, "the law");
     add(svg, "path", { d: `M${atX(now)} ${box.bottom}l6 9h-12z`, class: "now" });
     const clip = add(add(svg, "clipPath", { id: "playground-clip" }), "rect", { x: box.left, y: box.top,
       width: box.right - box.left, height: box.bottom - box.top });

@@ -31,16 +31,15 @@
   const described = ({ batchSize, learningRate, momentum, nTrain }) =>
     `B = ${batchSize}, ε = ${number(learningRate)}, m = ${number(momentum)}, N = ${nTrain}`;
 
-  // Runs that the picture compares with the present settings: those that differ in B alone, or,
-  // while g is kept, those on as many images whose g is that one but for B's rounding.
-  const comparable = (run) => run.settings.nTrain === settings.nTrain && (kept === null
-    ? run.settings.learningRate === settings.learningRate
-      && run.settings.momentum === settings.momentum
-    : Math.abs(rule.level(run.settings) / kept - 1) < 0.1);
+  // Runs that are compared: those that differ in B alone, or, while g is kept, those on as many images
+  // whose g is the same but for B's rounding.
+  const comparable = (a, b) => a.nTrain === b.nTrain && (kept === null
+    ? a.learningRate === b.learningRate && a.momentum === b.momentum
+    : Math.abs(rule.level(a) / rule.level(b) - 1) < 0.1);
 
-  const meansBySize = () => {
+  const meansBySize = (at) => {
     const bySize = new Map();
-    for (const run of runs.filter(comparable)) {
+    for (const run of runs.filter((other) => comparable(other.settings, at))) {
       const { batchSize } = run.settings;
       bySize.set(batchSize, [...(bySize.get(batchSize) ?? []), run.accuracy]);
     }
@@ -68,10 +67,10 @@
 
   const showPeak = () => charts.peak(part("peak"), {
     points: runs.map((run) => ({
-      batchSize: run.settings.batchSize, accuracy: run.accuracy, own: comparable(run),
+      batchSize: run.settings.batchSize, accuracy: run.accuracy, own: comparable(run.settings, settings),
       title: `${described(run.settings)}: ${run.diverged ? "diverged" : percent(run.accuracy)}`,
     })).sort((a, b) => a.own - b.own),
-    means: meansBySize(),
+    means: meansBySize(settings),
     best: rule.bestBatch(law, settings, steps),
     now: settings.batchSize,
     largest: 1000,
@@ -115,7 +114,7 @@
   };
 
   const summary = (run) => {
-    const means = meansBySize(), told = run.diverged
+    const means = meansBySize(run.settings), told = run.diverged
       ? `${described(run.settings)}: the cost is no longer finite, which counts as guessing.`
       : `${described(run.settings)}: test accuracy ${percent(run.accuracy)}, training `
         + `${percent(run.trainAccuracy)}, ${run.updates} updates in ${number(run.seconds)} s.`;
