@@ -4,6 +4,7 @@ import importlib
 import re
 import subprocess
 import sys
+from enum import Enum
 from importlib import resources
 from pathlib import Path
 
@@ -19,7 +20,7 @@ RESULTS = sorted(
     name
     for name in ns.__all__
     if isinstance(getattr(ns, name), type) and name not in GIVEN | ROWS
-    if not issubclass(getattr(ns, name), Exception)
+    if not issubclass(getattr(ns, name), (Exception, Enum))
 )
 
 

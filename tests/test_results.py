@@ -33,9 +33,9 @@ def test_the_verdicts_in_the_documentation_are_those_of_the_results():
     verdicts = {judgement.id: judgement.verdict.value for judgement in judged}
     page = (RESULTS.parent / "docs" / "paper.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| (C\d\d) \|.*\| ([a-z ]+) \|$", page, re.MULTILINE))
-    assert len(told) == 40
+    assert len(told) == 44
     assert told == {claim.id: verdicts.get(claim.id, "not measured") for claim in all_claims()}
-    counts = Counter(told.values())
+    counts = Counter(told[claim.id] for claim in all_claims() if not claim.own)
     summary = f"{counts['reproduced']} reproduced, {counts['not reproduced']} not\nreproduced"
     assert summary in page
 

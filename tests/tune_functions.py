@@ -1,6 +1,7 @@
 """Training functions without training, for the tuner's tests; workers import them by name."""
 
 import math
+import os
 import time
 import zlib
 from pathlib import Path
@@ -50,6 +51,42 @@ def touchy(**settings):
     if settings["learning_rate"] > 0.02:
         return math.nan
     return peaked(**settings | {"learning_rate": 5 * settings["learning_rate"]})
+
+
+def adam(*, batch_size, learning_rate, betas, weight_decay, steps, seed):
+    """Best at B = 64 for a learning rate of .001; then as long as epsilon/sqrt(B) is kept."""
+    beta1, beta2 = betas
+    score = 0.9 - 0.02 * math.log(learning_rate / 1e-3 / math.sqrt(batch_size / 64)) ** 2
+    score -= 0.2 * max(0.0, 0.5 - beta1)
+    score -= 0.01 * abs(math.log(weight_decay / 0.1 * 8 / batch_size**0.5))
+    score -= 1.0 * max(0.0, 0.99 - beta2)
+    return score + 0.01 * math.sin(seed) + _noise(QUIET, batch_size, learning_rate, steps, seed)
+
+
+def too_hot(**settings):
+    """Trains poorly, not unstably, at learning rates above .02."""
+    poor = 0.5 * max(0.0, math.log(settings["learning_rate"] / 0.02))
+    return peaked(**settings | {"learning_rate": 5 * settings["learning_rate"]}) - poor
+
+
+def ever_better(**settings):
+    """Better and better as the learning rate falls."""
+    return -math.log(settings["learning_rate"]) + _noise(QUIET, sorted(settings.items()))
+
+
+def plateau(**settings):
+    """As good at B = 40 and 200 as in between, a little less than at 100; no growth beyond."""
+    size = settings["batch_size"]
+    score = 0.9 - 0.001 * abs(math.log(size / 100)) - 0.1 * max(0.0, abs(math.log(size / 100)) - 1)
+    score -= 0.1 * abs(math.log(settings["learning_rate"] / 0.1))
+    score -= 0.1 * abs(math.log((1 - settings["momentum"]) / 0.1))
+    return score + _noise(QUIET, sorted(settings.items()))
+
+
+def environment(*, batch_size, learning_rate, momentum, steps, seed):
+    """A score that tells how its process was told to use the machine."""
+    limited = os.environ.get("OMP_NUM_THREADS") == "1" and "JAX_PLATFORMS" in os.environ
+    return 10.0 * limited + 1e-3 * seed + 1e-6 * batch_size * learning_rate * momentum * steps
 
 
 def diverging(**settings):

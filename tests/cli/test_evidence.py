@@ -44,9 +44,10 @@ def test_evidence_of_a_users_model(model_file):
 
 
 def test_evidence_as_json_and_explained(model_file):
-    done = run("evidence", "my_model:trained", "--json")
+    done = run("evidence", "my_model:trained", "--json", "--at", "point")
     shown = json.loads(done.out)
     assert shown["evidence"]["E"] < 0
+    assert shown["evidence"]["kind"] == "neighbourhood"
     assert "maximises the evidence" in " ".join(shown["evidence"]["notes"])
     assert len(shown["spectrum"]["top"]) == 10
     assert "noisescale: warning: " in done.err
@@ -55,11 +56,22 @@ def test_evidence_as_json_and_explained(model_file):
     assert "log evidence" not in explained.out
 
 
+def test_evidence_at_the_map_against_frequencies(model_file):
+    done = run("evidence", "my_model:trained", "--json", "--at", "map", "--null", "frequencies")
+    found = json.loads(done.out)["evidence"]
+    assert found["kind"] == "linear model"
+    assert found["details"]["map"]["status"] == "map"
+    assert found["log_null"] > -60 * 0.6931472 - 5
+    assert "odds of" in found["odds"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("my_model:wrong",), "must return (apply_fn, params, (x, y)) or (torch.nn.Module"),
         (("my_model:absent",), "cannot be imported"),
+        (("my_model:trained", "--at", "top"), "at must be one of check, map, point, got 'top'"),
+        (("my_model:trained", "--null", "x"), "null must be one of uniform, frequencies"),
         (("my_model:trained", "--prior-precision", "x"), "must be a number, auto or per_layer"),
         (
             ("my_model:trained", "--prior-precision", "0"),

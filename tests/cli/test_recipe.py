@@ -30,19 +30,30 @@ def test_recipes_side_by_side():
     [
         (("--to-batch-size", "99999"), "batch_size must be at most 50000"),
         (
-            ("--to-batch-size", "512", "--to-momentum", "0.5"),
-            "was asked for batch_size and momentum",
+            ("--to-batch-size=512", "--to-momentum=0.5", "--to-learning-rate=1"),
+            "there is nothing left to move",
+        ),
+        (("--to-batch-size", "512", "--to-epochs", "3"), "--to-epochs goes with --to-n-train"),
+        (("--to-batch-size", "512", "--rule", "law"), "--rule law is for a new --to-n-train"),
+        (("--to-n-train", "99999", "--rule", "law"), "depends on the length of the run"),
+        (("--unit", "tokens"), "--unit tokens needs --sequence-length"),
+        (
+            ("--unit", "tokens", "--sequence-length", "1024"),
+            "256 tokens is less than one sequence of 1024: if 256 counts sequences",
+        ),
+        (("--to-world-size", "4"), "say what each holds: --per-device-batch-size"),
+        (
+            ("--per-device-batch-size", "64", "--world-size", "2"),
+            "batch_size 256 is not 64 a device x 1 accumulated x 2 devices = 128",
         ),
         (("--to-batch-size", "512", "--via", "magic"), "via must be one of"),
         (("--to-batch-size", "64", "--via", "momentum"), "below 0"),
-        (("--to-batch-size", "512", "--rule", "cubic"), "rule must be one of linear, exact"),
+        (("--to-batch-size", "512", "--rule", "cubic"), "rule must be one of linear, exact, law"),
         (("--momentum", "1"), "momentum must be a finite number in [0, 1), got 1."),
         (("--optimizer", "adam", "--momentum", "0.9"), "--momentum goes with --optimizer sgd"),
         (("--beta1", "0.9"), "--beta1 goes with --optimizer adam"),
-        (
-            ("--optimizer", "adam", "--to-batch-size", "4096"),
-            "below 0: Adam's rule ends at batch_size 2560, so grow the batch less",
-        ),
+        (("--optimizer", "adam", "--to-n-train", "60000"), "no rule says how Adam's batch size"),
+        (("--optimizer", "adam", "--rule", "linear"), "rule must be one of square_root, half_life"),
     ],
 )
 def test_bad_recipes(options, message):
@@ -55,8 +66,57 @@ def test_adam_follows_the_square_root_rule():
     assert scaled.code == 0, scaled.err
     for text in ("square-root rule", "0.282843", "beta1", "0.2", "0.992", "3.53553e-09"):
         assert text in scaled.out
-    assert "- at beta1 = 0.2 the newest gradient weighs more than all before it" in scaled.out
+    assert "at beta1 = 0.2 the newest gradient weighs more than all before it" in scaled.out
     shown = json.loads(run(*TUNED, "--optimizer", "adam", "--to-batch-size=1024", "--json").out)
     assert shown["square-root rule"]["betas"] == pytest.approx([0.6, 0.996])
     assert shown["tuned"]["eps"] == 1e-8
     assert "beta2" in run(*TUNED, "--optimizer", "adam").out
+
+
+def test_adamw_side_by_side_in_tokens_and_on_more_devices():
+    start = ("recipe", "--learning-rate=3e-4", "--optimizer=adamw", "--weight-decay=0.1")
+    tokens = ("--per-device-batch-size=8", "--world-size=8", "--unit=tokens")
+    more = ("--sequence-length=1024", "--warmup-steps=1000", "--to-world-size=32")
+    done = run(*start, *tokens, *more, "--script=transformers")
+    assert done.code == 0, done.err
+    for text in ("262,144", "256", "square-root rule", "half-life rule", "0.0006", "0.4", "250"):
+        assert text in done.out
+    assert "the rules disagree" in done.out
+    assert "256 examples an update are 8 a device x 1 accumulated x 32 devices; or 4 a" in done.out
+    pasted = (
+        "    per_device_train_batch_size=8,\n    gradient_accumulation_steps=1,  # x 32 devices"
+    )
+    assert pasted in done.out
+    shown = json.loads(run(*start, *tokens, *more, "--json").out)
+    assert shown["half-life rule"]["weight_decay"] == pytest.approx(0.4)
+    assert shown["square-root rule"]["weight_decay"] == pytest.approx(0.2)
+    assert shown["layouts"][0] == {
+        "per_device_batch_size": 8,
+        "gradient_accumulation_steps": 1,
+        "world_size": 32,
+    }
+    assert "torch.optim.AdamW(" in shown["script"]["lightning"]
+
+
+def test_more_data_by_the_law_beside_the_papers_rule():
+    more = ("--epochs=90", "--to-n-train=400000")
+    shown = json.loads(run(*TUNED, *more, "--to-epochs=90", "--json").out)
+    assert shown["two-branch law"]["batch_size"] == 410
+    assert shown["two-branch law"]["branch"] == "noise"
+    assert shown["linear rule"]["batch_size"] == 2048
+    asked = run(*TUNED, *more)
+    assert asked.code == 0
+    assert "two-branch law: with another n_train the best batch size depends on the" in asked.out
+    both = json.loads(run(*TUNED, *more, "--to-epochs=90", "--to-batch-size=2048", "--json").out)
+    assert both["two-branch law"]["learning_rate"] == pytest.approx(0.1 * 2048 / 410)
+
+
+def test_a_stream_and_a_batch_that_does_not_divide():
+    stream = ("recipe", "--learning-rate=0.1", "--batch-size=256", "--to-batch-size=1000")
+    done = run(*stream, "--to-world-size=16")
+    assert "not known" in done.out
+    assert "exact rule: the exact rule keeps e (N/B - 1) and needs n_train" in done.out
+    assert "a batch of 1000 cannot be made of 16 devices: 992 and 1008 do." in done.out
+    shown = json.loads(run(*stream, "--to-world-size=16", "--json").out)
+    assert "cannot be made" in shown["refused"]["script"]
+    assert run(*stream, "--to-world-size=16", "--script=pytorch").code == 2

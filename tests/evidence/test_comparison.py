@@ -27,7 +27,20 @@ class TestCompare:
         weak = ns.log_evidence(affine, params, data, prior_precision=0.5)
         result = ns.compare({"model": weak, "null": weak.log_null})
         assert result.best == "model"
-        assert "probability" in repr(result)
+        head, first, second = repr(result).splitlines()
+        assert head.split() == [
+            "model",
+            "rank",
+            "log",
+            "evidence",
+            "difference",
+            "its",
+            "error",
+            "weight",
+            "warning",
+        ]
+        assert first.split()[:2] == ["model", "0"]
+        assert second.split()[:2] == ["null", "1"]
 
     @pytest.mark.parametrize(
         ("arguments", "prior", "message"),
@@ -50,9 +63,25 @@ class TestCompare:
         assert result.log_evidence_stds == (0.0, 2.0)
         assert "exact and loose differ by less than two standard errors" in result.notes[0]
         assert "note: exact and loose differ" in repr(result)
-        assert "std error" in repr(result)
+        assert result.log_odds_stds == (2.0, 0.0)
+        assert result.warnings == ("not resolved", "")
         sharp = replace(loose, log_evidence_std=0.1)
         assert ns.compare({"exact": exact, "sharp": sharp}).notes == ()
+
+    def test_kinds_are_not_mixed(self, fitted):
+        params, data, _ = fitted
+        exact = ns.log_evidence(affine, params, data, prior_precision=0.5)
+        mode = replace(exact, kind=ns.Kind.ONE_MODE)
+        assert ns.compare({"linear": exact, "network": mode}).warnings == ("", "one mode")
+        for kind in ("neighbourhood", "unchecked", "annealed", "prequential"):
+            other = replace(exact, kind=ns.Kind(kind))
+            with pytest.raises(ns.InputError, match=rf"kinds.*\(mode: one mode, other: {kind}\)"):
+                ns.compare({"mode": mode, "other": other})
+        whole = replace(exact, kind=ns.Kind.ANNEALED)
+        assert ns.compare({"linear": exact, "network": whole}).names == ("linear", "network")
+        given = replace(exact, conditional_on=20)
+        with pytest.raises(ns.InputError, match="conditional on different numbers"):
+            ns.compare({"a": exact, "b": given})
 
     @pytest.mark.parametrize(
         ("change", "message"),

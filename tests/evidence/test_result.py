@@ -72,10 +72,78 @@ def test_both_sums_are_shown_where_they_differ():
     )
     gap = -0.5 * np.log1p(-0.3 / 0.5)
     assert result.log_bayes_factor_full - result.log_bayes_factor == pytest.approx(gap)
-    assert "by the restricted sum" in result.verdict
-    assert "by the full determinant" in result.verdict
-    assert repr(result).count("full determinant") == 4  # Occam, evidence, Bayes factor, verdict
+    assert result.verdict.startswith("E favours the model; no gradient was given")
+    assert repr(result).count("full determinant") == 3  # Occam, evidence, Bayes factor
     assert result.to_dict()["log_bayes_factor_full"] == result.log_bayes_factor_full
+
+
+def test_sums_that_favour_different_sides_are_both_told():
+    null = -1.1 - 0.5 * np.log1p(6) + 0.2  # between the two sums
+    result = ns.log_evidence_from_operator(
+        np.diag([3.0, -0.3]), nll=1.0, penalty=0.1, prior_precision=0.5, n_train=40, log_null=null
+    )
+    said = "random guessing by the restricted sum, the model by the full determinant"
+    assert said in result.verdict
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+class TestWhatMayBeSaid:
+    """Kinds, and what is withheld."""
+
+    def test_a_linear_model_at_its_map_bears_odds(self, fitted):
+        params, data, _ = fitted
+        result = ns.log_evidence(affine, params, data, prior_precision=0.5)
+        assert result.kind is ns.Kind.LINEAR
+        assert result.withheld is None
+        assert result.verdict == result.odds
+        assert "odds of" in result.odds
+
+    def test_away_from_minima_everything_but_the_parts_is_withheld(self, fitted):
+        params, data, _ = fitted
+        moved = {"w": params["w"] + 1.0, "b": params["b"]}
+        result = ns.log_evidence(affine, moved, data, prior_precision=0.5)
+        assert result.newton_decrement > 2
+        for name in ("E", "log_bayes_factor", "log_bayes_factor_full", "odds", "verdict"):
+            assert getattr(result, name) is None
+            assert result.to_dict()[name] is None
+        assert "E is withheld: the cost could still fall by" in result.withheld
+        assert result.withheld in result.notes
+        assert result.to_dict()["withheld"] == result.withheld
+        parts = -(result.nll + result.penalty) + result.log_occam_factor
+        assert result.log_evidence == pytest.approx(parts)
+        with pytest.raises(ns.InputError, match="moved is not to be compared: E is withheld"):
+            ns.compare({"moved": result})
+
+    def test_the_point_as_it_is_has_a_neighbourhood(self, fitted):
+        params, data, _ = fitted
+        moved = {"w": params["w"] + 1.0, "b": params["b"]}
+        result = ns.log_evidence(affine, moved, data, prior_precision=0.5, at="point")
+        assert result.kind is ns.Kind.NEIGHBOURHOOD
+        assert result.log_bayes_factor == result.log_evidence - result.log_null == -result.E
+        assert result.odds is None
+        assert "neighbourhood" in result.verdict
+
+    def test_a_curvature_from_outside_is_checked_by_its_gradient(self):
+        settings = {"nll": 1.0, "penalty": 0.1, "prior_precision": 0.5, "n_train": 9}
+        settings |= {"n_classes": 2}
+        without = ns.log_evidence_from_operator(np.eye(2), **settings)
+        assert without.kind is ns.Kind.UNCHECKED
+        assert without.E is not None
+        near = ns.log_evidence_from_operator(np.eye(2), gradient=[0.1, 0.1], **settings)
+        assert near.kind is ns.Kind.ONE_MODE
+        assert near.E == without.E
+        # Half the decrement is 1/2 (3^2)/1.5 = 3 nats.
+        far = ns.log_evidence_from_operator(np.eye(2), gradient=[3.0, 0.0], **settings)
+        assert far.newton_decrement == pytest.approx(6.0)
+        assert far.E is None
+        point = ns.log_evidence_from_operator(
+            np.eye(2), gradient=[3.0, 0.0], at="point", **settings
+        )
+        assert point.E == without.E
+
+    @pytest.mark.parametrize("kind", list(ns.Kind))
+    def test_only_whole_models_and_procedures_bear_odds(self, kind):
+        assert kind.bears_odds == (kind in ("linear model", "refined", "annealed", "prequential"))
 
 
 def test_numbers_that_are_not_finite_are_refused():

@@ -69,7 +69,7 @@ def test_the_callers_own_is_not_stopped_and_others_are(monkeypatch):
     with engine_for(own) as engine:
         assert engine is own
     assert not own.stopped
-    monkeypatch.setattr("noisescale.jobs.engines.open_engine", lambda executor, workers: own)
+    monkeypatch.setattr("noisescale.jobs.engines.open_engine", lambda executor, **options: own)
     with engine_for(None, workers=2) as engine:
         assert engine.capacity() == 1
     assert own.stopped

@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -89,8 +92,11 @@ def test_more_data_takes_larger_batches(rule):
     more = recipe.scaled_to(n_train=30_000, rule=rule)
     assert more.batch_size == 300
     assert more.learning_rate == recipe.learning_rate
-    assert "only as N^0.57 [0.36, 0.78]" in more.notes[0]
-    assert not any("N^" in note for note in recipe.scaled_to(batch_size=200, rule=rule).notes)
+    assert (
+        "the paper's rule, but on its network the best batch size grew more slowly"
+        in (more.notes[0])
+    )
+    assert not any("grew more" in note for note in recipe.scaled_to(batch_size=200).notes)
     faster = recipe.scaled_to(momentum=0.95, rule=rule)
     assert faster.batch_size == (200 if rule == "linear" else 198)
 
@@ -138,7 +144,17 @@ RECIPE = ns.Recipe(learning_rate=0.1, batch_size=10, n_train=100, momentum=0.5)
     [
         (lambda: ns.Recipe(learning_rate=1, batch_size=1, n_train=2, epochs=0), "epochs must be"),
         (lambda: RECIPE.scaled_to(), "was asked for nothing"),
-        (lambda: RECIPE.scaled_to(batch_size=20, learning_rate=1), "batch_size and learning_rate"),
+        (lambda: RECIPE.scaled_to(batch_size=20, learning_rate=1), "momentum of -1.5, below 0"),
+        (
+            lambda: RECIPE.scaled_to(batch_size=20, learning_rate=1, momentum=0.1),
+            "batch_size and learning_rate and momentum all set there is nothing left to move",
+        ),
+        (lambda: RECIPE.scaled_to(n_train=200), "depends on the length of the run: give epochs or"),
+        (lambda: RECIPE.scaled_to(n_train=200, epochs=1, steps=2), "give epochs or steps, one of"),
+        (lambda: RECIPE.scaled_to(n_train=200, epochs=-1), "epochs must be a finite number above"),
+        (lambda: RECIPE.scaled_to(n_train=200, steps=0), "steps must be at least 1, got 0"),
+        (lambda: RECIPE.scaled_to(batch_size=20, epochs=3), "go with a new n_train and without a"),
+        (lambda: RECIPE.scaled_to(n_train=200, epochs=3, rule="exact"), "without a rule"),
         (lambda: RECIPE.scaled_to(batch_size=20, via="batch_size"), "cannot both be set"),
         (lambda: RECIPE.scaled_to(batch_size=20, via="n_train"), "via must be one of"),
         (lambda: RECIPE.scaled_to(batch_size=20, rule="cubic"), "rule must be one of"),
@@ -157,7 +173,7 @@ def test_bad_requests_get_one_sentence(call, message):
 
 def test_a_smaller_training_set_takes_a_smaller_batch():
     recipe = ns.Recipe(learning_rate=0.1, batch_size=500, n_train=1000)
-    assert recipe.scaled_to(n_train=400).batch_size == 200
+    assert recipe.scaled_to(n_train=400, rule="linear").batch_size == 200
 
 
 def test_a_recipe_without_noise_cannot_keep_it():
@@ -166,3 +182,73 @@ def test_a_recipe_without_noise_cannot_keep_it():
     with pytest.raises(InputError, match="it has no noise for the exact rule to keep"):
         silent.scaled_to(batch_size=10, rule="exact")
     assert silent.scaled_to(batch_size=10).learning_rate == pytest.approx(0.01)
+
+
+def test_two_changes_at_once_keep_the_noise():
+    recipe = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, momentum=0.9)
+    for changes, moved in (
+        ({"batch_size": 1024, "learning_rate": 0.2}, "momentum"),
+        ({"batch_size": 1024, "momentum": 0.95}, "learning_rate"),
+        ({"learning_rate": 0.2, "momentum": 0.95}, "batch_size"),
+        ({"n_train": 100_000, "batch_size": 1024, "rule": "linear"}, "learning_rate"),
+    ):
+        there = recipe.scaled_to(**changes)
+        assert there.kept("linear") == pytest.approx(recipe.kept("linear"), rel=1e-12)
+        asked = {name: value for name, value in changes.items() if name != "rule"}
+        assert {name: getattr(there, name) for name in asked} == asked
+        assert getattr(there, moved) != getattr(recipe, moved)
+
+
+@given(recipes(), st.floats(0, 0.99))
+def test_dampening_is_a_smaller_learning_rate(recipe, dampening):
+    assume(recipe.momentum > 0)
+    damped = replace(recipe, dampening=dampening, notes=())
+    plain = replace(recipe, learning_rate=recipe.learning_rate * (1 - dampening), notes=())
+    assert damped.noise_scale == pytest.approx(plain.noise_scale, rel=1e-12)
+    size = min(2 * recipe.batch_size, recipe.n_train - 1)
+    for via in ("learning_rate", "momentum"):
+        there = damped.scaled_to(batch_size=size, via=via)
+        same = plain.scaled_to(batch_size=size, via=via)
+        assert there.kept("linear") == pytest.approx(same.kept("linear"), rel=1e-9)
+        assert there.momentum == pytest.approx(same.momentum, rel=1e-12)
+
+
+def test_a_stream_has_no_n_and_needs_none():
+    stream = ns.Recipe(learning_rate=0.1, batch_size=256, momentum=0.9)
+    known = replace(stream, n_train=10**6)
+    four = stream.scaled_to(batch_size=1024)
+    assert four.learning_rate == known.scaled_to(batch_size=1024).learning_rate
+    assert stream.scaled_to(learning_rate=0.2).batch_size == 512
+    assert math.isnan(stream.noise_scale)
+    assert stream.to_dict()["noise_scale"] is None
+    for call, message in (
+        (lambda: stream.scaled_to(batch_size=512, rule="exact"), "of a stream, whose N is not"),
+        (lambda: stream.scaled_to(n_train=10**6, epochs=3), "does not know its n_train"),
+        (lambda: stream.scaled_to(n_train=10**6, rule="linear"), "does not know its n_train"),
+        (lambda: replace(stream, epochs=3), "epochs need n_train"),
+        (lambda: stream.as_batch_schedule([(0, 0.1)]), "needs n_train"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+
+
+def test_warmup_is_kept_in_examples_but_not_below_the_memory():
+    recipe = ns.Recipe(
+        learning_rate=0.1, batch_size=256, n_train=10**6, momentum=0.9, warmup_steps=1000
+    )
+    assert recipe.scaled_to(batch_size=1024).warmup_steps == 250
+    assert recipe.scaled_to(batch_size=64).warmup_steps == 4000
+    assert recipe.scaled_to(batch_size=100_000).warmup_steps == 10
+    assert recipe.scaled_to(batch_size=100_000, via="momentum").warmup_steps == 1000
+    assert replace(recipe, warmup_steps=None).scaled_to(batch_size=512).warmup_steps is None
+
+
+def test_tokens_come_in_whole_sequences():
+    recipe = ns.Recipe(
+        learning_rate=0.1, batch_size=65_536, n_train=10**9, unit="tokens", sequence_length=1024
+    )
+    assert recipe.examples == 64
+    there = recipe.scaled_to(learning_rate=0.1234)
+    assert there.batch_size % 1024 == 0
+    assert there.batch_size == pytest.approx(65_536 * 1.234, abs=512)
+    assert "unit='tokens', sequence_length=1024" in repr(recipe)

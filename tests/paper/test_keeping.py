@@ -1,5 +1,6 @@
 """Plain data survive the disk, and what is kept answers for what it depends on alone."""
 
+import json
 import math
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from noisescale.noise import AdamRecipe, Recipe
 from noisescale.paper import figure1
 from noisescale.paper.claims import Verdict
 from noisescale.paper.documents import keep, measured_alike, read
@@ -124,3 +126,15 @@ def test_parts_are_measured_once(tmp_path):
     replace(context, scale="quick").kept(measure_part, seed=0)
     assert calls == [0, 1, 0]
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_recipes_of_either_optimiser_come_back_as_what_they_were():
+    kind = Recipe | AdamRecipe
+    for recipe in (
+        Recipe(learning_rate=0.1, batch_size=8, n_train=100, momentum=0.9, warmup_steps=3),
+        AdamRecipe(learning_rate=0.1, batch_size=8, betas=(0.8, 0.9), decoupled=True),
+    ):
+        back = from_plain(kind, json.loads(json.dumps(to_plain(recipe))))
+        assert type(back) is type(recipe)
+        assert back == recipe
+        assert back.notes == recipe.notes

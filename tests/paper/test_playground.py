@@ -248,7 +248,7 @@ class TestRule:
         refused = 0
         for (name, value), answer in zip(asked, answers, strict=True):
             try:
-                moved = recipe.scaled_to(**{FIELDS[name]: value})
+                moved = recipe.scaled_to(**{FIELDS[name]: value}, rule="linear")
             except InputError as error:
                 wanted = re.search(r"batch_size of (\S+),", str(error))[1]
                 assert f"a batch size of {float(wanted):g}, outside" in answer["refusal"]

@@ -143,12 +143,12 @@ class TestInABrowser:
         hands.browser.click("#playground-keep")
         hands.tab_to("batchSize")
         hands.browser.press("ArrowLeft")
-        moved = RECIPE.scaled_to(batch_size=int(hands.text("batchSize-value")))
+        moved = RECIPE.scaled_to(batch_size=int(hands.text("batchSize-value")), rule="linear")
         assert moved.batch_size < RECIPE.batch_size
         assert float(hands.text("learningRate-value")) == float(f"{moved.learning_rate:.3g}")
         hands.tab_to("momentum")
         hands.browser.press("ArrowLeft")
-        halved = moved.scaled_to(momentum=float(hands.text("momentum-value")))
+        halved = moved.scaled_to(momentum=float(hands.text("momentum-value")), rule="linear")
         assert halved.batch_size < moved.batch_size
         assert abs(int(hands.text("batchSize-value")) - halved.batch_size) <= 1
         hands.browser.press("End")

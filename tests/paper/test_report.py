@@ -58,6 +58,8 @@ def test_what_is_written(report):
         "figure9-approach",
         "figure10",
         "figure10-labels",
+        "figure11",
+        "figure11-labels",
         "appendixA",
         "appendixC",
         "appendixD",

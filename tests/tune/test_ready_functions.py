@@ -19,7 +19,7 @@ from noisescale.seeds import random_stream
 from noisescale.sklearn import train_function as sklearn_function
 from noisescale.training.sampling import BatchStream
 from noisescale.tune import train_function
-from noisescale.tune.function import check_function
+from noisescale.tune.function import Interface, check_function, interface_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SETTINGS = {"batch_size": 16, "learning_rate": 0.05, "momentum": 0.8, "steps": 60, "seed": 3}
@@ -155,6 +155,37 @@ class TestTorch:
         accuracy = float((module(xv).argmax(1) == yv).float().mean())
         assert train(**SETTINGS) == pytest.approx(accuracy, abs=1e-9)
         assert math.isnan(train(**SETTINGS | {"learning_rate": 1e30}))
+
+    def test_is_torch_adamw_and_tuned_as_such(self, digits):
+        torch = pytest.importorskip("torch")
+        from noisescale.torch import train_function as torch_function
+
+        (x, y), (xv, yv) = digits
+        x, y, xv, yv = torch.tensor(x), torch.tensor(y).long(), torch.tensor(xv), torch.tensor(yv)
+
+        def make():
+            return torch.nn.Linear(64, 10)
+
+        train = torch_function(make, (x, y), (xv, yv), optimizer="adamw")
+        assert interface_of(train) == Interface(adam=True, weight_decay=True)
+        given = {"batch_size": 16, "learning_rate": 0.01, "steps": 60, "seed": 3}
+        torch.manual_seed(3)
+        module = make()
+        optimiser = torch.optim.AdamW(
+            module.parameters(), lr=0.01, betas=(0.8, 0.99), weight_decay=0.1
+        )
+        rng = random_stream(3, "batches")
+        stream = BatchStream("without_replacement", n_train=300, batch_size=16, rng=rng)
+        for batch in stream.take(60).astype(np.int64):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()
+            optimiser.step()
+        accuracy = float((module(xv).argmax(1) == yv).float().mean())
+        assert train(**given, betas=(0.8, 0.99), weight_decay=0.1) == pytest.approx(
+            accuracy, abs=1e-9
+        )
+        with pytest.raises(ns.InputError, match="AdamW's weight decay is tuned"):
+            torch_function(make, (x, y), (xv, yv), optimizer="adamw", weight_decay=0.1)
 
     def test_is_named_by_its_content(self, digits):
         torch = pytest.importorskip("torch")

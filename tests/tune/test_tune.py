@@ -1,4 +1,4 @@
-"""The tuner on functions whose answer is known."""
+"""The tuner on functions whose answer is known; without a margin, unless it makes no difference."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from noisescale.jobs.engines import open_engine
 from noisescale.jobs.store import RunStore
 from noisescale.tune import TuneWarning
 from noisescale.tune.decide import paired_difference, usual_spread
-from noisescale.tune.function import ARGUMENTS, check_function
+from noisescale.tune.function import Interface, check_function
 from tune_functions import N_TRAIN
 
 TESTS = str(Path(functions.__file__).parent)
@@ -37,14 +37,17 @@ def engine():
 @pytest.fixture
 def tune(engine):
     def call(train, **options):
-        return ns.tune_large_batch(train, N_TRAIN, **{"epochs": 10, "executor": engine, **options})
+        usual = {"epochs": 10, "executor": engine, "tolerance": None}
+        return ns.tune_large_batch(train, N_TRAIN, **usual | options)
 
     return call
 
 
 @pytest.fixture(scope="module")
 def found(engine):
-    return ns.tune_large_batch(functions.peaked, N_TRAIN, epochs=10, executor=engine)
+    return ns.tune_large_batch(
+        functions.peaked, N_TRAIN, epochs=10, tolerance=None, executor=engine
+    )
 
 
 def test_finds_the_peak_then_grows_until_each_quantity_costs_accuracy(found):
@@ -232,6 +235,13 @@ def test_what_cannot_be_called_is_refused(train, told):
         ({"max_runs": 5}, "a budget of 5 runs is too small to decide anything: .* takes 12"),
         ({"max_steps": 99}, "a budget of 99 updates is too small to decide anything"),
         ({"max_seconds": float("nan")}, "max_seconds must be"),
+        ({"tolerance": -1}, "tolerance must be a finite number at least 0, got -1"),
+        ({"start": 0}, "start must be a finite number above 0, or a recipe, got 0"),
+        ({"start": "big"}, "start must be a finite number above 0, or a recipe, got 'big'"),
+        ({"start": 9, "batch_sizes": [1, 2]}, "start and batch_sizes both say where stage 1 beg"),
+        ({"betas": (0.9, 0.999)}, "betas was given, but train takes no betas"),
+        ({"weight_decay": 0.1}, "weight_decay was given, but train takes no weight_decay"),
+        ({"accelerator": True, "workers": 2}, "accelerator=True runs one at a time"),
     ],
 )
 def test_bad_input_is_one_sentence(options, told):
@@ -394,7 +404,7 @@ class TestCompare:
 
 def test_every_argument_is_given(tune):
     seen = tune(
-        lambda **given: float(sorted(given) == sorted(ARGUMENTS)) + given["seed"],
+        lambda **given: float(sorted(given) == sorted(Interface().arguments)) + given["seed"],
         max_runs=20,
         largest_batch=600,
     )
@@ -414,6 +424,7 @@ class TestCommand:
             "10000",
             "--epochs",
             "10",
+            "--no-margin",
             "--json",
             "--plot",
             "trail.svg",
@@ -424,7 +435,8 @@ class TestCommand:
         assert (tmp_path / "trail.svg").exists()
         assert (tmp_path / "tune-runs" / "runs.sqlite").exists()
         again = self.run(
-            "tune_functions:talking", "--n-train", "10000", "--epochs", "10", cwd=tmp_path
+            *("tune_functions:talking", "--n-train", "10000", "--epochs", "10", "--no-margin"),
+            cwd=tmp_path,
         )
         assert again.stdout.startswith("B = ")
         assert "stage 1: B = " in again.stderr  # what was decided, and why

@@ -38,6 +38,13 @@ def evidence(
     method: Annotated[
         str, typer.Option(help="auto, dense, dual, lanczos, kfac or diagonal.")
     ] = "auto",
+    at: Annotated[
+        str,
+        typer.Option(help="check (withholds E away from minima), map (descends first), or point."),
+    ] = "check",
+    null: Annotated[
+        str, typer.Option(help="What to compare with: uniform, or frequencies of the classes.")
+    ] = "uniform",
     tolerance: Annotated[
         float | None, typer.Option(help="Of lanczos: the standard error to reach, in nats.")
     ] = None,
@@ -60,7 +67,7 @@ def evidence(
     with calls_back(model, function):
         problem = _problem(model, call(model, function), likelihood)
         if explain:
-            plan = preflight(problem.facts(), method, curvature)
+            plan = preflight(problem.facts(), method, curvature, problem)
             print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
             return
         with show_progress(silent=quiet or json) as progress:
@@ -69,6 +76,8 @@ def evidence(
                 prior_precision=prior,
                 curvature=curvature,
                 method=method,
+                at=at,
+                null=null,
                 accuracy=Accuracy(tolerance, progress=progress.line),
             )
             spectrum = spectrum_of(

@@ -1,21 +1,26 @@
-"""``noisescale recipe``: recipes side by side, before and after a change."""
+"""``noisescale recipe``: recipes side by side, before and after a change, and as lines to paste."""
 
 import json as jsonlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from noisescale.checks import check_whole
 from noisescale.cli.options import Debug, Json, Quiet
+from noisescale.cli.recipe_table import Recipes, notes, table
 from noisescale.errors import InputError
 from noisescale.noise import AdamRecipe, Recipe
+from noisescale.noise.adam import ADAM_RULES
+from noisescale.noise.devices import Devices, whole_batch
 from noisescale.noise.scale import RULES
 
-Recipes = Mapping[str, Recipe | AdamRecipe]
 Refusals = Mapping[str, InputError]
+_LAW = "law"
+_NAMES = {"square_root": "square-root rule", "half_life": "half-life rule", _LAW: "two-branch law"}
+_SHOWN = 4  # ways to share a batch out
 
 
 class Optimizer(StrEnum):
@@ -23,73 +28,191 @@ class Optimizer(StrEnum):
 
     sgd = "sgd"
     adam = "adam"
+    adamw = "adamw"
+
+
+class Script(StrEnum):
+    """Whose lines to print."""
+
+    pytorch = "pytorch"
+    transformers = "transformers"
+    lightning = "lightning"
 
 
 def recipe(
     learning_rate: Annotated[float, typer.Option(help="For a cost averaged over examples.")],
-    batch_size: Annotated[int, typer.Option(help="B.")],
-    n_train: Annotated[int, typer.Option(help="Training examples, N.")],
+    batch_size: Annotated[
+        int | None, typer.Option(help="B of one update, over all devices.")
+    ] = None,
+    n_train: Annotated[
+        int | None, typer.Option(help="Training examples, N. Leave it out for a stream.")
+    ] = None,
+    per_device_batch_size: Annotated[
+        int | None, typer.Option(help="Instead of B, in examples; with the next two.")
+    ] = None,
+    gradient_accumulation_steps: Annotated[int | None, typer.Option(help="Default: 1.")] = None,
+    world_size: Annotated[int | None, typer.Option(help="Devices. Default: 1.")] = None,
+    unit: Annotated[str, typer.Option(help="Of B and N: examples or tokens.")] = "examples",
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens in an example.")] = None,
     optimizer: Annotated[
-        Optimizer, typer.Option(help="adam follows the square-root rule.")
+        Optimizer, typer.Option(help="adam and adamw follow rules of their own.")
     ] = Optimizer.sgd,
-    momentum: Annotated[
-        float | None, typer.Option(help="Of sgd: m, without dampening. Default: 0.")
-    ] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="Of sgd: length of the run, to judge the momentum by.")
-    ] = None,
+    momentum: Annotated[float | None, typer.Option(help="Of sgd: m. Default: 0.")] = None,
+    dampening: Annotated[float | None, typer.Option(help="Of sgd, as in PyTorch.")] = None,
+    nesterov: Annotated[bool, typer.Option("--nesterov", help="Of sgd, as in PyTorch.")] = False,
+    epochs: Annotated[float | None, typer.Option(help="Length of the tuned run.")] = None,
     beta1: Annotated[float | None, typer.Option(help="Of adam. Default: 0.9.")] = None,
     beta2: Annotated[float | None, typer.Option(help="Of adam. Default: 0.999.")] = None,
     eps: Annotated[float | None, typer.Option(help="Of adam. Default: 1e-8.")] = None,
+    weight_decay: Annotated[float, typer.Option(help="Decoupled in adamw.")] = 0.0,
+    warmup_steps: Annotated[int | None, typer.Option(help="Updates of warm-up.")] = None,
     to_batch_size: Annotated[int | None, typer.Option(help="The new B.")] = None,
-    to_n_train: Annotated[int | None, typer.Option(help="Of sgd: the new N.")] = None,
+    to_n_train: Annotated[
+        int | None, typer.Option(help="Of sgd: the new N; with --to-epochs or --to-steps.")
+    ] = None,
+    to_epochs: Annotated[float | None, typer.Option(help="Length of the new run.")] = None,
+    to_steps: Annotated[int | None, typer.Option(help="The same in updates.")] = None,
     to_learning_rate: Annotated[float | None, typer.Option(help="The new learning rate.")] = None,
     to_momentum: Annotated[float | None, typer.Option(help="Of sgd: the new momentum.")] = None,
+    to_per_device_batch_size: Annotated[int | None, typer.Option(help="The new one.")] = None,
+    to_gradient_accumulation_steps: Annotated[int | None, typer.Option(help="The new one.")] = None,
+    to_world_size: Annotated[int | None, typer.Option(help="The new number of devices.")] = None,
+    max_per_device_batch_size: Annotated[
+        int | None, typer.Option(help="What a device's memory holds, in examples.")
+    ] = None,
     via: Annotated[
         str | None,
         typer.Option(help="Of sgd: what moves: learning_rate, momentum or batch_size."),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help="Of sgd: only linear, which keeps εN/(B(1-m)), or exact, which keeps g."),
+        typer.Option(
+            help="Only this one. sgd: linear, which keeps εN/(B(1-m)), exact, which keeps g, or "
+            "law, for a new N; adam: square_root or half_life."
+        ),
+    ] = None,
+    script: Annotated[
+        Script | None, typer.Option(help="Print the lines to paste, of the first rule.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Change one quantity of a tuned recipe and keep its noise scale."""
-    start = {"learning_rate": learning_rate, "batch_size": batch_size, "n_train": n_train}
-    changes = {"batch_size": to_batch_size, "learning_rate": to_learning_rate}
+    """Change a quantity or two of a tuned recipe and keep its noise scale."""
+    per_example = _per_example(unit, sequence_length)
+    start: dict[str, Any] = {
+        "learning_rate": learning_rate,
+        "batch_size": _batch_size(
+            batch_size, per_example, per_device_batch_size, gradient_accumulation_steps, world_size
+        ),
+        "n_train": n_train,
+        "epochs": epochs,
+        "weight_decay": weight_decay,
+        "warmup_steps": warmup_steps,
+        "unit": unit,
+        "sequence_length": sequence_length,
+    }
+    devices = (per_device_batch_size, gradient_accumulation_steps, world_size)
+    to_devices = (to_per_device_batch_size, to_gradient_accumulation_steps, to_world_size)
+    if to_batch_size is None and any(value is not None for value in to_devices):
+        to_batch_size = per_example * _new_batch(devices, to_devices)
+    changes = {
+        "batch_size": to_batch_size,
+        "learning_rate": to_learning_rate,
+        "n_train": to_n_train,
+    }
     only_sgd = {
         "momentum": momentum,
-        "epochs": epochs,
-        "to-n-train": to_n_train,
+        "dampening": dampening,
+        "nesterov": nesterov or None,
         "to-momentum": to_momentum,
+        "to-epochs": to_epochs,
+        "to-steps": to_steps,
         "via": via,
-        "rule": rule,
     }
-    only_adam = {"beta1": beta1, "beta2": beta2, "eps": eps}
     recipes: Recipes
-    refused: Refusals = {}
-    if optimizer is Optimizer.adam:
+    refused: Refusals
+    if optimizer is Optimizer.sgd:
+        _refuse({"beta1": beta1, "beta2": beta2, "eps": eps}, "adam")
+        sgd = Recipe(
+            **start, momentum=momentum or 0.0, dampening=dampening or 0.0, nesterov=nesterov
+        )
+        changes |= {"momentum": to_momentum}
+        moves = {"via": via, "epochs": to_epochs, "steps": to_steps}
+        recipes, refused = _scaled_sgd(sgd, changes, moves, rule)
+    else:
         _refuse(only_sgd, "sgd")
         betas = (0.9 if beta1 is None else beta1, 0.999 if beta2 is None else beta2)
-        adam = AdamRecipe(**start, betas=betas, eps=1e-8 if eps is None else eps)  # type: ignore[arg-type]
-        recipes = _scaled_adam(adam, changes)
-    else:
-        _refuse(only_adam, "adam")
-        sgd = Recipe(**start, momentum=momentum or 0.0, epochs=epochs)  # type: ignore[arg-type]
-        changes |= {"n_train": to_n_train, "momentum": to_momentum}
-        recipes, refused = _scaled_sgd(sgd, changes, via, RULES if rule is None else (rule,))
+        adam = AdamRecipe(
+            **start,
+            betas=betas,
+            eps=1e-8 if eps is None else eps,
+            decoupled=optimizer is Optimizer.adamw,
+        )
+        recipes, refused = _scaled_adam(adam, changes, rule)
+    pasted = _Pasted(
+        recipes,
+        world_size=(world_size or 1) if to_world_size is None else to_world_size,
+        per_device=to_per_device_batch_size,
+        most=max_per_device_batch_size,
+    )
     if json:
-        reasons = {name: str(error) for name, error in refused.items()}
-        made = {name: recipe.to_dict() for name, recipe in recipes.items()}
-        print(jsonlib.dumps(made | {"refused": reasons}))
+        print(jsonlib.dumps(_document(recipes, refused, pasted)))
         return
-    Console().print(_table(recipes))
+    Console().print(table(recipes))
     if not quiet:
-        for note in (*(f"{name}: {error}" for name, error in refused.items()), *_notes(recipes)):
+        remarks = [f"{name}: {error}" for name, error in refused.items()]
+        for note in (*remarks, *notes(recipes), *pasted.ways()):
             print(f"- {note}")
+    if script is not None:
+        print(f"\n{pasted.lines(script)}")
+
+
+class _Pasted:
+    """The first answer, or the tuned recipe if there is none, as it stands in a script."""
+
+    def __init__(
+        self, recipes: Recipes, *, world_size: int, per_device: int | None, most: int | None
+    ) -> None:
+        self.name = list(recipes)[min(1, len(recipes) - 1)]
+        self._recipe = recipes[self.name]
+        self._world_size, self._per_device, self._most = world_size, per_device, most
+
+    def lines(self, trainer: str) -> str:
+        return self._recipe.to(
+            trainer,
+            world_size=self._world_size,
+            per_device_batch_size=self._per_device,
+            max_per_device_batch_size=self._most,
+        )
+
+    def layouts(self) -> tuple[Devices, ...]:
+        return self._recipe.layouts(
+            world_size=self._world_size, max_per_device_batch_size=self._most
+        )
+
+    def ways(self) -> list[str]:
+        """How to share the batch out, if that was asked; or why it cannot be."""
+        if self._world_size == 1 and self._most is None:
+            return []
+        try:
+            ways = self.layouts()
+        except InputError as error:
+            return [f"{self.name}: {error}"]
+        shown = "; or ".join(str(way) for way in ways[:_SHOWN])
+        more = f"; and {len(ways) - _SHOWN} more" if len(ways) > _SHOWN else ""
+        return [f"{self.name}: {self._recipe.examples} examples an update are {shown}{more}"]
+
+
+def _document(recipes: Recipes, refused: Refusals, pasted: _Pasted) -> dict[str, Any]:
+    made: dict[str, Any] = {name: recipe.to_dict() for name, recipe in recipes.items()}
+    made["refused"] = {name: str(error) for name, error in refused.items()}
+    try:
+        made["layouts"] = [devices.to_dict() for devices in pasted.layouts()[:100]]
+        made["script"] = {"of": pasted.name} | {name: pasted.lines(name) for name in Script}
+    except InputError as error:
+        made["refused"]["script"] = str(error)
+    return made
 
 
 def _refuse(options: Mapping[str, object], optimizer: str) -> None:
@@ -97,65 +220,110 @@ def _refuse(options: Mapping[str, object], optimizer: str) -> None:
         raise InputError(f"{given[0]} goes with --optimizer {optimizer}: leave it out.")
 
 
+def _per_example(unit: str, sequence_length: int | None) -> int:
+    """Tokens in an example, if batches are in tokens."""
+    if unit != "tokens":
+        return 1
+    if sequence_length is None:
+        raise InputError("--unit tokens needs --sequence-length, the tokens of one example.")
+    return check_whole("sequence_length", sequence_length, at_least=1)
+
+
+def _batch_size(
+    batch_size: int | None,
+    per_example: int,
+    per_device: int | None,
+    accumulation: int | None,
+    world_size: int | None,
+) -> int:
+    """Of one update, in its unit; devices count examples."""
+    if per_device is None:
+        if batch_size is None:
+            raise InputError("give --batch-size of one update, or --per-device-batch-size.")
+        return batch_size  # --world-size then says how to share it out
+    if batch_size is not None and batch_size % per_example:
+        raise InputError(
+            f"a batch of {batch_size} tokens is no whole number of sequences of {per_example}."
+        )
+    return per_example * whole_batch(
+        None if batch_size is None else batch_size // per_example,
+        per_device_batch_size=per_device,
+        gradient_accumulation_steps=accumulation,
+        world_size=1 if world_size is None else world_size,
+    )
+
+
+def _new_batch(
+    devices: tuple[int | None, int | None, int | None],
+    to_devices: tuple[int | None, int | None, int | None],
+) -> int:
+    """What the new devices make of the old per-device batch, in examples."""
+    per_device, accumulation, world_size = (
+        old if new is None else new for old, new in zip(devices, to_devices, strict=True)
+    )
+    if per_device is None:
+        raise InputError(
+            "to change devices say what each holds: --per-device-batch-size, or --to-batch-size."
+        )
+    return whole_batch(
+        None,
+        per_device_batch_size=per_device,
+        gradient_accumulation_steps=accumulation or 1,
+        world_size=world_size or 1,
+    )
+
+
 def _scaled_sgd(
-    tuned: Recipe, changes: Mapping[str, float | None], via: str | None, rules: tuple[str, ...]
+    tuned: Recipe, changes: Mapping[str, Any], moves: Mapping[str, Any], rule: str | None
 ) -> tuple[Recipes, Refusals]:
     """The tuned recipe and the scaled ones by rule, and the rules that have no answer."""
+    more_data = changes["n_train"] is not None
+    if rule is not None and rule not in (choices := (*RULES, _LAW)):
+        raise InputError(f"rule must be one of {', '.join(choices)}, got {rule!r}.")
+    rules = (rule,) if rule is not None else (_LAW, *RULES) if more_data else RULES
+    if rule == _LAW and not more_data:
+        raise InputError("--rule law is for a new --to-n-train: leave it out.")
+    length = [f"--to-{name}" for name in ("epochs", "steps") if moves[name] is not None]
+    if length and _LAW not in rules:
+        raise InputError(f"{length[0]} goes with --to-n-train and the law: leave it out.")
+
+    def scaled(name: str) -> Recipe:
+        if name == _LAW:
+            return tuned.scaled_to(**changes, **moves)
+        return tuned.scaled_to(**changes, via=moves["via"], rule=name)
+
+    return _collected(
+        tuned, changes, {_NAMES.get(name, f"{name} rule"): name for name in rules}, scaled
+    )
+
+
+def _scaled_adam(
+    tuned: AdamRecipe, changes: Mapping[str, Any], rule: str | None
+) -> tuple[Recipes, Refusals]:
+    if rule is not None and rule not in ADAM_RULES:
+        raise InputError(f"rule must be one of {', '.join(ADAM_RULES)}, got {rule!r}.")
+    rules = ADAM_RULES if rule is None else (rule,)
+    both = {}
+    if rule is None and changes["learning_rate"] is None and changes["n_train"] is None:
+        size = changes["batch_size"]
+        both = {} if size is None else tuned.side_by_side(batch_size=size)
+
+    def scaled(name: str) -> AdamRecipe:
+        return both.get(name) or tuned.scaled_to(**changes, rule=name)
+
+    return _collected(tuned, changes, {_NAMES[name]: name for name in rules}, scaled)
+
+
+def _collected(
+    tuned: Any, changes: Mapping[str, Any], rules: Mapping[str, str], scaled: Any
+) -> tuple[Recipes, Refusals]:
+    """What each rule says, or why it says nothing; refused if none does."""
     recipes, refused = {"tuned": tuned}, {}
-    for name in rules if any(value is not None for value in changes.values()) else ():
+    for label, name in rules.items() if any(v is not None for v in changes.values()) else ():
         try:
-            recipes[f"{name} rule"] = tuned.scaled_to(**changes, via=via, rule=name)  # type: ignore[arg-type]
+            recipes[label] = scaled(name)
         except InputError as error:  # shown beside the other rule's answer, if that has one
-            refused[f"{name} rule"] = error
-    if len(refused) == len(rules):
+            refused[label] = error
+    if refused and len(refused) == len(rules):
         raise next(iter(refused.values()))
     return recipes, refused
-
-
-def _scaled_adam(tuned: AdamRecipe, changes: Mapping[str, float | None]) -> Recipes:
-    if all(value is None for value in changes.values()):
-        return {"tuned": tuned}
-    return {"tuned": tuned, "square-root rule": tuned.scaled_to(**changes)}  # type: ignore[arg-type]
-
-
-def _table(recipes: Recipes) -> Table:
-    """A column a recipe, a row a quantity."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("")
-    for name in recipes:
-        table.add_column(name, justify="right")
-    columns = [_quantities(recipe) for recipe in recipes.values()]
-    for label in columns[0]:
-        table.add_row(label, *(column[label] for column in columns))
-    return table
-
-
-def _quantities(recipe: Recipe | AdamRecipe) -> dict[str, str]:
-    common = {
-        "learning rate": f"{recipe.learning_rate:.6g}",
-        "batch size": f"{recipe.batch_size:,}",
-        "training examples": f"{recipe.n_train:,}",
-    }
-    steps = {"steps per epoch": f"{recipe.steps_per_epoch:,.1f}"}
-    if isinstance(recipe, AdamRecipe):
-        beta1, beta2 = recipe.betas
-        own = {"beta1": f"{beta1:.6g}", "beta2": f"{beta2:.6g}", "eps": f"{recipe.eps:.6g}"}
-    else:
-        own = {
-            "momentum": f"{recipe.momentum:.6g}",
-            "noise scale g": f"{recipe.noise_scale:.6g}",
-            "εN/(B(1-m))": f"{recipe.kept('linear'):.6g}",
-            "effective learning rate": f"{recipe.effective_learning_rate:.6g}",
-        }
-    return common | own | steps
-
-
-def _notes(recipes: Recipes) -> Iterator[str]:
-    """Each note once, with the recipes that it is about unless it is about all."""
-    about: dict[str, list[str]] = {}
-    for name, recipe in recipes.items():
-        for note in recipe.notes:
-            about.setdefault(note, []).append(name)
-    n_scaled = max(1, len(recipes) - 1)
-    for note, names in about.items():
-        yield note if len(names) >= n_scaled else f"{' and '.join(names)}: {note}"

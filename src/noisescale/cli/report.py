@@ -39,20 +39,27 @@ def show(made: "PaperReport", *, json: bool, quiet: bool) -> None:
     from noisescale.paper.claims import counts
 
     verdicts = counts(made.claims["claims"])
+    own = counts(made.claims["claims"], own=True)
     if json:
-        print(jsonlib.dumps({"report": str(made.index.resolve()), "counts": verdicts}))
+        told = {"report": str(made.index.resolve()), "counts": verdicts, "own_counts": own}
+        print(jsonlib.dumps(told))
         return
     if not quiet:
         Console().print(_table(made))
-        summary = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-        print(f"{sum(verdicts.values())} claims: {summary} ({made.claims['scale']} scale).")
+        print(f"{_summary(verdicts, 'claims')} ({made.claims['scale']} scale).")
+        print(f"{_summary(own, 'claims of our own')}.")
     print(f"Report: {made.index.resolve()}")
+
+
+def _summary(verdicts: dict[str, int], what: str) -> str:
+    listed = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    return f"{sum(verdicts.values())} {what}: {listed}"
 
 
 def _table(made: "PaperReport") -> Table:
     """A line a claim: its verdict here, and at full scale."""
     shown = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("claim", "here", "full scale, shipped", "the paper says"):
+    for column in ("claim", "here", "full scale, shipped", "the claim"):
         shown.add_column(column, no_wrap=column == "claim")
     for row in made.claims["claims"]:
         if row["primary"]:

@@ -18,7 +18,7 @@ def tune(
         typer.Argument(
             metavar="MODULE:FUNCTION",
             help="Trains once: (*, batch_size, learning_rate, momentum, steps, seed) -> a "
-            "validation score, higher is better.",
+            "validation score, higher is better; with betas instead of momentum, by Adam.",
         ),
     ],
     epochs: Annotated[float, typer.Option(help="Length of every run.")],
@@ -26,8 +26,27 @@ def tune(
         int | None,
         typer.Option(help="Training examples, N. Default: the function's own n_train, if any."),
     ] = None,
-    learning_rate: Annotated[float, typer.Option(help="Where stage 1 begins.")] = 0.1,
-    momentum: Annotated[float, typer.Option(help="Where stage 1 begins.")] = 0.9,
+    tolerance: Annotated[
+        float, typer.Option(help="The loss of score that you accept, shown at 95 %.")
+    ] = 0.002,
+    no_margin: Annotated[
+        bool, typer.Option("--no-margin", help="Instead: no fall that is told from noise.")
+    ] = False,
+    start: Annotated[
+        float | None,
+        typer.Option(help="A batch size near the best, predicted or measured: saves updates."),
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Where stage 1 begins. Default: 0.1; of Adam 0.001.")
+    ] = None,
+    momentum: Annotated[
+        float | None, typer.Option(help="Where stage 1 begins. Default: 0.9.")
+    ] = None,
+    beta1: Annotated[float | None, typer.Option(help="Of Adam. Default: 0.9.")] = None,
+    beta2: Annotated[float | None, typer.Option(help="Of Adam. Default: 0.999.")] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="For a function that takes it.")
+    ] = None,
     largest_batch: Annotated[
         int | None, typer.Option(help="The limit of your hardware. Default: N.")
     ] = None,
@@ -48,6 +67,13 @@ def tune(
             help="Folder of the store; the same command goes on from there.",
         ),
     ] = Path("tune-runs"),
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Use stored runs although the function has changed.")
+    ] = False,
+    accelerator: Annotated[
+        bool,
+        typer.Option("--accelerator", help="One run at a time, JAX and PyTorch as you set them."),
+    ] = False,
     plot: Plot = None,
     workers: Workers = None,
     cluster: Cluster = None,
@@ -62,13 +88,20 @@ def tune(
     size = getattr(train, "n_train", None) if n_train is None else n_train
     if size is None:
         raise InputError("the training function does not say its n_train: give --n-train.")
+    betas = None
+    if beta1 is not None or beta2 is not None:
+        betas = (0.9 if beta1 is None else beta1, 0.999 if beta2 is None else beta2)
     with show_progress(silent=quiet or json) as progress:
         tuned = tune_large_batch(
             train,
             size,
             epochs=epochs,
+            tolerance=None if no_margin else tolerance,
+            start=start,
             learning_rate=learning_rate,
             momentum=momentum,
+            betas=betas,
+            weight_decay=weight_decay,
             largest_batch=largest_batch,
             seeds=seeds,
             max_seeds=max_seeds,
@@ -77,6 +110,8 @@ def tune(
             max_seconds=max_seconds,
             timeout=timeout,
             store=out,
+            reuse=reuse,
+            accelerator=accelerator,
             executor=cluster,
             workers=workers,
             progress=progress,

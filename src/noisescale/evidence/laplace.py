@@ -12,56 +12,81 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from numpy.typing import ArrayLike
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_choice, check_memory, check_number, check_whole
+from noisescale.checks import check_choice, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.occam.dense import occam_of_symmetric
-from noisescale.evidence.occam.lanczos import operator_term
+from noisescale.evidence.conditional import conditional_evidence
+from noisescale.evidence.kind import AT, Kind
+from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance
 from noisescale.evidence.occam.term import Accuracy, Term
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, Preflight, preflight
-from noisescale.evidence.prior import CHOICES, describe_prior, prior_vector, proper
-from noisescale.evidence.prior_choice import choose_prior
-from noisescale.evidence.problem import Problem
+from noisescale.evidence.prior import describe_prior
+from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
+from noisescale.evidence.problem import Problem, is_linear
+from noisescale.evidence.refine import LaplacePosterior
 from noisescale.evidence.result import Evidence, NotAMinimumWarning, warn_user
-from noisescale.seeds import random_stream
+from noisescale.evidence.select import Select
 
 if TYPE_CHECKING:
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
 
-_DENSE_OPERATOR = 4_000  # parameters up to which an operator is turned into a matrix
 
-
+@speaks
 def evidence_of(
     problem: Problem,
     *,
     prior_precision: Any,
     curvature: str = "ggn",
     method: str = "auto",
+    at: str = "check",
+    conditional_on: int | None = None,
+    null: str = "uniform",
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     accuracy: Accuracy | None = None,
 ) -> Evidence:
     """The evidence of a problem, whatever framework is behind it; see :func:`log_evidence`."""
+    check_choice("at", at, AT)
+    check_choice("null", null, NULLS)
     accuracy = accuracy or Accuracy()
-    plan = preflight(problem.facts(), method, curvature)
-    details: dict[str, Any] = {}
-    if isinstance(prior_precision, str):
-        check_choice("prior_precision", prior_precision, CHOICES)
-        L, details["prior_note"] = choose_prior(
-            problem, plan.method, curvature, accuracy, by_layer=prior_precision == "per_layer"
-        )
-    else:
-        L = prior_vector(prior_precision, problem)
-    nll, gradient = problem.nll_and_gradient()
-    slope = gradient + L * problem.w
-    if log_null is None and problem.n_classes is not None:
-        log_null = -problem.n_train * math.log(problem.n_classes)
+    settings = {"curvature": curvature, "method": method, "null": null, "accuracy": accuracy}
+    if conditional_on is not None:
+        if at != "map":
+            raise InputError(
+                f"conditional_on compares the MAP of all data with that of the first "
+                f"{conditional_on!r} examples, so it needs at='map', got at={at!r}."
+            )
+        if log_null is not None or log_degeneracy:
+            raise InputError("conditional_on goes with neither log_null nor log_degeneracy.")
+        return conditional_evidence(problem, conditional_on, prior_precision, evidence_of, settings)
+    plan = preflight(problem.facts(), method, curvature, problem)
+    occam = METHODS[plan.method].term
+    details: dict[str, Any] = {"model_notes": problem.notes} if problem.notes else {}
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        if at == "map":
+            L, polished, details["prior_note"] = polish_with_prior(
+                problem, prior_precision, plan.method, curvature, accuracy
+            )
+            problem, slope, term = polished.problem, polished.slope, polished.term
+            details["map"] = polished.estimate
+        else:
+            L, details["prior_note"] = resolve_prior(
+                problem, prior_precision, plan.method, curvature, accuracy
+            )
+            _, gradient = problem.nll_and_gradient()
+            slope = gradient + L * problem.w
+            term = occam(problem, L, slope, curvature, accuracy)
+        nll, _ = problem.nll_and_gradient()
+        if log_null is None:
+            log_null = log_null_of(problem, L, null)
+            details["null_note"] = note_on_imbalance(problem, null)
+            if problem.n_classes is None and log_null is not None:
+                details["null_model"] = "the best constant"
         return assemble(
-            METHODS[plan.method].term(problem, L, slope, curvature, accuracy),
+            term,
             nll=nll,
             penalty=0.5 * float(L @ problem.w**2),
             gradient_norm=float(np.linalg.norm(slope)),
@@ -72,8 +97,11 @@ def evidence_of(
             method=plan.method,
             curvature=curvature,
             prior_precision=describe_prior(L, problem.layers),
+            at=at,
+            linear=problem.log_concave and is_linear(problem),
             preflight=plan,
             details=details,
+            posterior=LaplacePosterior(problem, L, curvature),
         )
 
 
@@ -87,7 +115,10 @@ def log_evidence(
     likelihood: "LikelihoodLike" = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
-    select: Callable[[str], bool] | None = None,
+    at: str = "check",
+    conditional_on: int | None = None,
+    null: str = "uniform",
+    select: Select | None = None,
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     tolerance: float | None = None,
@@ -105,22 +136,42 @@ def log_evidence(
             pytree like ``params`` with a number or an array for each leaf; or a mapping from the
             names of layers to numbers. Every parameter needs one: an unpenalised parameter has no
             evidence. ``"auto"`` takes the one number of largest evidence at these params,
-            ``"per_layer"`` one number a layer likewise.
-        likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)``
-            for a noise precision other than 1), or a function ``(outputs, y) -> nats`` an example.
+            ``"per_layer"`` one number a layer likewise; with ``at="map"`` prior and MAP are found
+            in turns until both stand still.
+        likelihood: ``"categorical"``, with labels (N, T) and outputs (N, T, C) for sequences, whose
+            padding has the label -100; ``"bernoulli"``; ``"gaussian"`` (``ns.gaussian(precision)``
+            for a noise precision other than 1, ``ns.gaussian("estimate")`` for that of the
+            residuals); ``"poisson"``, whose outputs are logarithms of rates; or a function
+            ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
         method: ``"dense"`` works on p x p matrices; ``"dual"`` on N C x N C, exact too but for the
             Gauss-Newton matrix alone; ``"lanczos"`` estimates, for networks of any size; ``"kfac"``
             and ``"diagonal"`` are approximations; ``"auto"`` takes the fastest exact one that fits,
             else lanczos.
+        at: ``"check"`` withholds E, odds and verdict where the cost could still fall by more than
+            a nat; ``"map"`` first descends to the minimum nearby, as :func:`map_estimate` does;
+            ``"point"`` takes the point as it is, and calls the result a neighbourhood's.
+        conditional_on: with ``at="map"``, the evidence of all examples but so many first ones,
+            given these: less a matter of the prior, more of what was learnt (Lotfi et al. 2022).
         select: chooses parameters by their path (``0/w``, say); the others stay fixed and are not
-            part of the model. ``lambda path: path.startswith("1/")`` is the last of two layers.
-        log_null: the null model's log evidence, where the likelihood has no classes.
+            part of the model: the name of a layer (``"1"``, the last of two), a pattern
+            (``"*/w"``), a sequence of those, or a function of the path.
+        null: ``"uniform"`` guesses every class alike, ``"frequencies"`` as often as they occur,
+            under a uniform prior on their frequencies; for regression and counts it is the best
+            constant under the same prior and noise.
+        log_null: the null model's log evidence, for one of your own.
         log_degeneracy: log of the number of equivalent minima to count, 0 for this one alone; see
             :func:`permutation_degeneracy`.
         tolerance, max_probes, seed, progress: for lanczos, the standard error to reach in nats (by
             default 1 % of the log Occam factor), when to give up, the probes' seed, and a function
-            that is called with how far it is.
+            that is called with how far it is (for ``at="map"`` too).
+
+    >>> import numpy as np
+    >>> x, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([1, 1, 0, 0])
+    >>> found = log_evidence(lambda w, x: x @ w, np.ones(1), (x, y), prior_precision=1.0,
+    ...                      likelihood="bernoulli", at="map")
+    >>> found.kind.value, found.odds
+    ('linear model', 'odds of 2.7 to 1 for the model against random guessing')
     """
     from noisescale.evidence.jax_problem import jax_problem
 
@@ -129,85 +180,12 @@ def log_evidence(
         prior_precision=prior_precision,
         curvature=curvature,
         method=method,
+        at=at,
+        conditional_on=conditional_on,
+        null=null,
         log_null=log_null,
         log_degeneracy=log_degeneracy,
         accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress),
-    )
-
-
-def log_evidence_from_operator(
-    curvature: LinearOperator | ArrayLike,
-    *,
-    nll: float,
-    penalty: float,
-    prior_precision: float | ArrayLike,
-    n_train: int,
-    n_classes: int | None = None,
-    gradient: ArrayLike | None = None,
-    log_null: float | None = None,
-    log_degeneracy: float = 0.0,
-    method: str = "auto",
-    tolerance: float | None = None,
-    max_probes: int = 64,
-    seed: int = 0,
-    progress: Callable[[str], None] | None = None,
-) -> Evidence:
-    """The evidence from a curvature that another framework computed.
-
-    Args:
-        curvature: the symmetric p x p curvature of the *summed* nll *without* the prior, as a
-            matrix or as a SciPy ``LinearOperator``.
-        nll: the summed negative log-likelihood at the point.
-        penalty: 1/2 sum of prior_precision w^2 there.
-        prior_precision: one number, or one for each of the p parameters.
-        n_train: the number of training examples.
-        n_classes: for the null model; without it ``log_null`` may be given instead.
-        gradient: the gradient of the whole cost, nll plus penalty; without it the distance from
-            the minimum is not known and not reported.
-        log_null: the null model's log evidence, in place of ``n_classes``.
-        log_degeneracy: as in :func:`log_evidence`.
-        method: ``"dense"``, ``"lanczos"``, or ``"auto"``: dense up to 4,000 parameters.
-        tolerance, max_probes, seed, progress: as in :func:`log_evidence`.
-    """
-    operator = _square_operator(curvature)
-    p = operator.shape[0]
-    check_choice("method", method, ("auto", "dense", "lanczos"))
-    accuracy = Accuracy(tolerance, max_probes, seed=seed, progress=progress)
-    if method == "auto":
-        method = "dense" if p <= _DENSE_OPERATOR else "lanczos"
-    L = _vector("prior_precision", prior_precision)
-    if L.shape not in ((), (p,)):
-        raise InputError(f"prior_precision must be one number or {p}, got shape {L.shape}.")
-    L = proper(np.broadcast_to(L, p))
-    check_number("nll", nll, "", lambda v: True)
-    check_number("penalty", penalty, ">= 0", lambda v: v >= 0)
-    check_whole("n_train", n_train, at_least=1)
-    if n_classes is not None and log_null is not None:
-        raise InputError("give n_classes or log_null, not both.")
-    if n_classes is not None:
-        log_null = -n_train * math.log(check_whole("n_classes", n_classes, at_least=2))
-    g = np.zeros(p) if gradient is None else _vector("gradient", gradient).ravel()
-    if g.shape != (p,) or not np.isfinite(g).all():
-        raise InputError(f"gradient must have {p} finite entries, got {len(g)} values.")
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-        if method == "dense":
-            term = Term(occam_of_symmetric(_dense_operator(operator), L, g))
-        else:
-            _check_symmetry(operator, seed)
-            term = operator_term(lambda _: operator, L, g, positive=False, accuracy=accuracy)
-        gradient_norm = None if gradient is None else float(np.linalg.norm(g))
-    return assemble(
-        term,
-        nll=float(nll),
-        penalty=float(penalty),
-        gradient_norm=gradient_norm,
-        n_train=n_train,
-        n_params=p,
-        log_null=log_null,
-        log_degeneracy=log_degeneracy,
-        method=method,
-        curvature="operator",
-        prior_precision=float(L[0]) if np.ptp(L) == 0 else None,
     )
 
 
@@ -240,8 +218,11 @@ def assemble(
     method: str,
     curvature: str,
     prior_precision: float | dict[str, float] | None,
+    at: str,
+    linear: bool,
     preflight: Preflight | None = None,
     details: dict[str, Any] | None = None,
+    posterior: LaplacePosterior | None = None,
 ) -> Evidence:
     """The result from its parts, with a warning away from minima."""
     occam = term.occam
@@ -267,8 +248,11 @@ def assemble(
         prior_precision=prior_precision,
         method=method,
         curvature=curvature,
+        kind=_kind(at, linear, occam.full is not None, gradient_norm is not None),
+        at=at,
         preflight=preflight,
         details=(details or {}) | term.details,
+        _posterior=posterior,
     )
     for name, value in vars(evidence).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -281,49 +265,10 @@ def assemble(
     return evidence
 
 
-def _square_operator(curvature: Any) -> LinearOperator:
-    """The curvature as an operator, if it can be one."""
-    if not isinstance(curvature, LinearOperator) and not hasattr(curvature, "tocsr"):
-        matrix = _vector("curvature", curvature)
-        if matrix.ndim != 2:
-            raise InputError(f"curvature must be a square matrix, got shape {matrix.shape}.")
-        curvature = matrix
-    operator = aslinearoperator(curvature)
-    p = operator.shape[0]
-    if operator.shape != (p, p) or p == 0:
-        raise InputError(f"curvature must be square, got shape {operator.shape}.")
-    return operator
-
-
-def _vector(name: str, values: Any) -> NDArray[np.float64]:
-    try:
-        return np.asarray(values, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} must be numbers, got {type(values).__name__}.") from None
-
-
-def _dense_operator(operator: LinearOperator) -> NDArray[np.float64]:
-    p = operator.shape[0]
-    check_memory("method='dense'", 8.0 * 3 * p**2, "use method='lanczos'")
-    H = np.asarray(operator @ np.eye(p), np.float64)
-    if not np.isfinite(H).all():
-        raise InputError("curvature holds NaN or infinite values.")
-    asymmetry = np.abs(H - H.T).max(initial=0.0)
-    if asymmetry > 1e-6 * np.abs(H).max(initial=0.0):
-        raise InputError(f"curvature must be symmetric, but H and H' differ by {asymmetry:.2g}.")
-    return np.asarray((H + H.T) / 2)
-
-
-def _check_symmetry(operator: LinearOperator, seed: int) -> None:
-    """u' H v = v' H u for random u and v; for what is too large to look at whole."""
-    u, v = random_stream(seed, "symmetry").normal(size=(2, operator.shape[0]))
-    Hu, Hv = operator @ u, operator @ v
-    if not (np.isfinite(Hu).all() and np.isfinite(Hv).all()):
-        raise InputError("curvature gives products that are NaN or infinite.")
-    scale = np.linalg.norm(u) * np.linalg.norm(Hv) + np.linalg.norm(v) * np.linalg.norm(Hu)
-    # Products may be in float32: their rounding is about 1e-6 of the scale.
-    if abs(u @ Hv - v @ Hu) > 1e-4 * scale:
-        raise InputError(
-            f"curvature must be symmetric, but u' H v = {u @ Hv:.3g} and v' H u = {v @ Hu:.3g} for "
-            "some u and v."
-        )
+def _kind(at: str, linear: bool, curves_upwards: bool, has_gradient: bool) -> Kind:
+    """What may be said of a Laplace evidence."""
+    if not has_gradient:
+        return Kind.UNCHECKED
+    if at == "point" or not curves_upwards:
+        return Kind.NEIGHBOURHOOD
+    return Kind.LINEAR if linear else Kind.ONE_MODE

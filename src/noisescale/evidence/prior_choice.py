@@ -8,7 +8,7 @@ says which prior would have made that point most credible, not what training und
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +16,17 @@ import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import shown
+from noisescale.checks import check_choice, shown
 from noisescale.errors import InputError
+from noisescale.evidence.map import Polished, descended, polish
+from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, preflight
-from noisescale.evidence.prior import RANGE, prior_vector
+from noisescale.evidence.prior import CHOICES, RANGE, prior_vector
 from noisescale.evidence.problem import Problem
+from noisescale.evidence.select import Select
 
 if TYPE_CHECKING:
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
@@ -33,6 +37,8 @@ _SWEEPS = 60  # of the fixed point for layers
 _SMALLEST = 1e-6  # precision down to which the dual kernel keeps every row that matters
 _EVALUATIONS = 10  # to find the maximum between two of a grid
 _SETTLED = 1e-3  # in the logarithm of a precision
+_TURNS = 10  # of prior and MAP
+_STILL = 0.05  # in the logarithm of a precision
 _FARTHEST = 3.0  # step of such a logarithm: extrapolation must not leave the region it rests on
 
 
@@ -43,7 +49,7 @@ class EvidenceCurve:
     Attributes:
         prior_precision: the grid, ascending.
         log_evidence: at each of its values.
-        E: the paper's E there; None for a likelihood without classes.
+        E: the paper's E there; None for a user's own likelihood without ``log_null``.
         best: the precision of largest evidence.
         best_log_evidence: the log evidence there.
         edge: ``"lowest"`` or ``"highest"`` if the evidence was still rising there, else None.
@@ -73,21 +79,21 @@ class EvidenceCurve:
         )
 
 
+@speaks
 def curve_of(
     problem: Problem,
     *,
     prior_precisions: Sequence[float] | NDArray[Any] | None = None,
     curvature: str = "ggn",
     method: str = "auto",
+    null: str = "uniform",
     log_null: float | None = None,
     accuracy: Accuracy | None = None,
 ) -> EvidenceCurve:
     """The evidence of a problem against one prior precision; see :func:`evidence_curve`."""
     plan = preflight(problem.facts(), method, curvature)
-    if log_null is None and problem.n_classes is not None:
-        log_null = -problem.n_train * math.log(problem.n_classes)
     return scalar_curve(
-        problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions, log_null
+        problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions, log_null, null
     )
 
 
@@ -101,6 +107,8 @@ def evidence_curve(
     likelihood: "LikelihoodLike" = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    select: Select | None = None,
+    null: str = "uniform",
     log_null: float | None = None,
     max_probes: int = 64,
     seed: int = 0,
@@ -113,10 +121,11 @@ def evidence_curve(
     from noisescale.evidence.jax_problem import jax_problem
 
     return curve_of(
-        jax_problem(apply_fn, params, data, likelihood),
+        jax_problem(apply_fn, params, data, likelihood, select),
         prior_precisions=prior_precisions,
         curvature=curvature,
         method=method,
+        null=null,
         log_null=log_null,
         accuracy=Accuracy(max_probes=max_probes, seed=seed),
     )
@@ -150,6 +159,7 @@ def scalar_curve(
     accuracy: Accuracy,
     grid: Sequence[float] | NDArray[Any] | None,
     log_null: float | None,
+    null: str = "uniform",
 ) -> EvidenceCurve:
     """The evidence on a grid of precisions, and its maximum between them."""
     if grid is None:
@@ -194,12 +204,21 @@ def scalar_curve(
     return EvidenceCurve(
         prior_precision=values,
         log_evidence=logs,
-        E=None if log_null is None else log_null - logs,
+        E=_against_null(problem, values, logs, log_null, null),
         best=best,
         best_log_evidence=log_evidence(best),
         edge=edge,
         method=method,
     )
+
+
+def _against_null(
+    problem: Problem, precisions: Array, logs: Array, log_null: float | None, null: str
+) -> Array | None:
+    """The paper's E at each precision, which the null model's constant may have as well."""
+    given = log_null is not None
+    nulls = [log_null if given else log_null_of(problem, value, null) for value in precisions]
+    return None if nulls[0] is None else np.array(nulls, float) - logs
 
 
 def choose_prior(
@@ -217,6 +236,49 @@ def choose_prior(
     shown = ", ".join(f"{name}: {value:.3g}" for name, value in chosen.items())
     note = f"prior precisions by layer ({shown}) maximise the evidence; {fixed}"
     return prior_vector(chosen, problem), note
+
+
+def resolve_prior(
+    problem: Problem, prior_precision: Any, method: str, curvature: str, accuracy: Accuracy
+) -> tuple[Array, str | None]:
+    """One precision a parameter, as given or chosen at these parameters, and a note if chosen."""
+    if not isinstance(prior_precision, str):
+        return prior_vector(prior_precision, problem), None
+    check_choice("prior_precision", prior_precision, CHOICES)
+    by_layer = prior_precision == "per_layer"
+    return choose_prior(problem, method, curvature, accuracy, by_layer=by_layer)
+
+
+def polish_with_prior(
+    problem: Problem, prior_precision: Any, method: str, curvature: str, accuracy: Accuracy
+) -> tuple[Array, Polished, str | None]:
+    """The prior, the problem at its MAP under it, and a note on how the prior was chosen.
+
+    A prior of largest evidence moves the MAP, and the MAP that prior: they are found in turns until
+    no precision changes by more than a few per cent.
+    """
+    L, note = resolve_prior(problem, prior_precision, method, curvature, accuracy)
+    if note is not None:
+        turns, change = 1, math.inf
+        while change > _STILL and turns < _TURNS:
+            problem = descended(problem, L, accuracy.progress)
+            before, turns = L, turns + 1
+            L, _ = resolve_prior(problem, prior_precision, method, curvature, accuracy)
+            change = float(np.abs(np.log(L / before)).max())
+        note = f"prior precision and MAP were found in {turns} turns, each at the other's largest "
+        note += "evidence."
+        if change > _STILL:
+            note = (
+                f"prior precision and MAP did not come to rest in {turns} turns: the last changed "
+                f"a precision by a factor of {math.exp(change):.3g}; give one by hand."
+            )
+
+    polished = polish(problem, L, progress=accuracy.progress)
+    if (method, curvature) != (polished.method, "ggn") or method == "lanczos":
+        there, slope = polished.problem, polished.slope
+        term = METHODS[method].term(there, L, slope, curvature, accuracy)
+        polished = replace(polished, term=term)
+    return L, polished, note
 
 
 def layer_precisions_of_largest_evidence(

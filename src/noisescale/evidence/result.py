@@ -4,15 +4,22 @@ import math
 import os
 import sys
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from noisescale.errors import InputError
+from noisescale.evidence.kind import Kind
+from noisescale.evidence.map import MapEstimate
 from noisescale.evidence.preflight import Preflight
+
+if TYPE_CHECKING:
+    from noisescale.evidence.refine import LaplacePosterior, RefinedEvidence
 
 # Half the Newton decrement is what the cost could still fall, in nats, and so the size of the error
 # in the log evidence. A tenth of a nat changes no conclusion.
 _STATIONARY = 0.1
+_BELIEVABLE = 1.0  # nats of the same, beyond which E is withheld
 _HOME = f"{Path(__file__).parents[1]}{os.sep}"
 
 
@@ -26,6 +33,13 @@ def warn_user(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HOME):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+_CAUTIONS = {
+    Kind.ONE_MODE: "it is that of one mode, which gives no odds of the whole model",
+    Kind.NEIGHBOURHOOD: "it is that of a point's neighbourhood, which gives no odds",
+    Kind.UNCHECKED: "no gradient was given, so whether this is a minimum was not checked",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,7 +58,8 @@ class Evidence:
         log_occam_factor: log of the share of the prior that the data leave, never positive.
         log_occam_factor_full: the same with the whole determinant, None likewise.
         log_degeneracy: log of the number of equivalent minima counted; 0 for one.
-        log_null: log evidence of the model that gives every class the same probability.
+        log_null: log evidence of the model that gives every class the same probability, or of the
+            best constant for regression and counts.
         gradient_norm, newton_decrement: how far from a minimum the point is; half the decrement is
             what the quadratic model says the cost could still fall. None if no gradient was given.
         n_negative, negative_weight: number and summed size (in units of the prior precision) of
@@ -52,6 +67,11 @@ class Evidence:
         prior_precision: the one precision of all parameters, or a mapping by layer, which may be
             given again as ``prior_precision``; None if they differ within a layer.
         method, curvature: how it was computed.
+        kind: what kind of evidence it is, and so what may be said with it.
+        at: ``check``, ``map`` or ``point``: whether the point was checked, polished, or taken as it
+            is.
+        conditional_on: how many first examples it is conditional on; None for none. Then every
+            part is the difference that the other examples make.
         preflight: what each method was predicted to take, and why this one was chosen.
         details: what a method reports beside: probes and rounding of ``lanczos``, say, or how the
             prior was chosen.
@@ -75,18 +95,62 @@ class Evidence:
     prior_precision: float | dict[str, float] | None
     method: str
     curvature: str
+    kind: Kind
+    at: str
+    conditional_on: int | None = None
     preflight: Preflight | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    _posterior: "LaplacePosterior | None" = field(default=None, repr=False, compare=False)
+
+    def refine(self, n: int = 1_000, *, seed: int = 0) -> "RefinedEvidence":
+        """This evidence, corrected by ``n`` draws from its Gaussian; see ``trusted`` there.
+
+        For linear models, the last layer (``select=``), and whatever else has few parameters.
+
+        >>> import numpy as np, noisescale as ns
+        >>> x, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([1, 1, 0, 0])
+        >>> laplace = ns.log_evidence(lambda w, x: x @ w, np.ones(1), (x, y), prior_precision=1.0,
+        ...                           likelihood="bernoulli", at="map")
+        >>> abs(laplace.refine(200).log_evidence - laplace.log_evidence) < 0.1
+        True
+        """
+        if self._posterior is None:
+            raise InputError(
+                "this evidence cannot be refined: it is of log_evidence_from_operator or "
+                "conditional, or came out of a file; compute it with log_evidence."
+            )
+        return self._posterior.refined(self, n, seed)
+
+    @property
+    def map(self) -> MapEstimate | None:
+        """The MAP that ``at="map"`` went to, None otherwise."""
+        found = self.details.get("map")
+        return found if isinstance(found, MapEstimate) else None
+
+    @property
+    def withheld(self) -> str | None:
+        """Why E, Bayes factor, odds and verdict are not given; None if they are."""
+        far = self.newton_decrement is not None and self.newton_decrement > 2 * _BELIEVABLE
+        if self.at == "point" or not far:
+            return None
+        where = "after the descent" if self.at == "map" else "here"
+        way = "allow more steps" if self.at == "map" else "use at='map'"
+        return (
+            f"E is withheld: the cost could still fall by {self._half_decrement:.3g} nats {where}, "
+            f"so this is not the evidence of a minimum; {way}, or at='point' for the number anyway."
+        )
 
     @property
     def log_bayes_factor(self) -> float | None:
-        """Log evidence minus the null model's; above 0 favours the model."""
-        return None if self.log_null is None else self.log_evidence - self.log_null
+        """Log evidence minus the null model's; above 0 favours the model. None if withheld."""
+        if self.log_null is None or self.withheld:
+            return None
+        return self.log_evidence - self.log_null
 
     @property
     def log_bayes_factor_full(self) -> float | None:
         """The same with the whole determinant; None unless it is positive definite."""
-        if self.log_null is None or self.log_evidence_full is None:
+        if self.log_null is None or self.log_evidence_full is None or self.withheld:
             return None
         return self.log_evidence_full - self.log_null
 
@@ -96,20 +160,37 @@ class Evidence:
         return None if self.log_bayes_factor is None else -self.log_bayes_factor
 
     @property
-    def verdict(self) -> str:
-        """The odds against the null model, in words; by both sums where they differ."""
+    def odds(self) -> str | None:
+        """The odds against the null model, in words; None for kinds that do not bear odds."""
+        if self.log_bayes_factor is None or not self.kind.bears_odds:
+            return None
+        null = self.details.get("null_model", "random guessing")
+        return odds_in_words(self.log_bayes_factor, "the model", null)
+
+    @property
+    def verdict(self) -> str | None:
+        """What this number says of the model, in words; None if it is withheld."""
+        if self.withheld:
+            return None
         if self.log_bayes_factor is None:
             return "no null model to compare with"
-        restricted = odds_in_words(self.log_bayes_factor, "the model", "random guessing")
-        if self.log_bayes_factor_full is None or not self.n_negative:
-            return restricted
-        full = odds_in_words(self.log_bayes_factor_full, "the model", "random guessing")
-        return f"{restricted} by the restricted sum, {full} by the full determinant"
+        if self.odds is not None:
+            return self.odds
+        favoured = _favoured(self.log_bayes_factor)
+        if self.n_negative and self.log_bayes_factor_full is not None:
+            full = _favoured(self.log_bayes_factor_full)
+            if full != favoured:
+                favoured += f" by the restricted sum, {full} by the full determinant"
+        return f"E favours {favoured}; {_CAUTIONS[self.kind]}"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about this number; empty at a clean minimum."""
-        notes = [str(note) for note in (self.details.get("prior_note"),) if note]
+        told = [self.details.get("prior_note"), self.withheld, self.details.get("null_note")]
+        if self.map is not None:
+            told += self.map.notes
+        notes = [str(note) for note in told if note]
+        notes += self.details.get("model_notes", ())
         if self.details.get("tolerance_reached") is False:
             notes.append(
                 f"the tolerance was not reached with {self.details['n_probes']} probes: the "
@@ -126,7 +207,7 @@ class Evidence:
         if self.newton_decrement is not None and self.newton_decrement > 2 * _STATIONARY:
             notes.append(
                 f"not a minimum: the quadratic model says the cost could still fall by "
-                f"{self.newton_decrement / 2:.3g} nats, so the log evidence is uncertain by about "
+                f"{self._half_decrement:.3g} nats, so the log evidence is uncertain by about "
                 "that much; train further, with this prior."
             )
         if self.n_negative:
@@ -153,9 +234,21 @@ class Evidence:
         far = self.newton_decrement is not None and self.newton_decrement > 2 * _STATIONARY
         return self.log_evidence_full is not None and not far
 
+    @property
+    def _half_decrement(self) -> float:
+        return (self.newton_decrement or 0.0) / 2
+
     def to_dict(self) -> dict[str, Any]:
-        """Every number by name."""
-        return asdict(self) | {
+        """Every number by name, without the params of a MAP."""
+        details = {
+            name: value.to_dict() if isinstance(value, MapEstimate) else value
+            for name, value in self.details.items()
+        }
+        fields = asdict(replace(self, details=details, _posterior=None))
+        del fields["_posterior"]
+        return fields | {
+            "withheld": self.withheld,
+            "odds": self.odds,
             "log_bayes_factor": self.log_bayes_factor,
             "log_bayes_factor_full": self.log_bayes_factor_full,
             "E": self.E,
@@ -183,10 +276,14 @@ class Evidence:
         ]
         lines = [
             f"Evidence of {self.n_params:,} parameters from {self.n_train:,} examples "
-            f"(prior precision {self._prior_in_words()}, {self.curvature}, {self.method})"
+            f"(prior precision {self._prior_in_words()}, {self.curvature}, {self.method}; "
+            f"{self.kind})"
         ]
+        if self.conditional_on is not None:
+            lines[0] += f", given {self.conditional_on:,} others"
         lines += [f"  {name:<36}{value:>14.6g}" for name, value in rows if value is not None]
-        lines.append(f"  {self.verdict}")
+        if self.verdict is not None:
+            lines.append(f"  {self.verdict}")
         if self.preflight is not None:
             lines.append(f"  method: {self.preflight}")
         lines += [f"  note: {note}" for note in self.notes]
@@ -196,6 +293,10 @@ class Evidence:
         if isinstance(self.prior_precision, dict):
             return "by layer"
         return "per parameter" if self.prior_precision is None else f"{self.prior_precision:g}"
+
+
+def _favoured(log_bayes_factor: float) -> str:
+    return "the model" if log_bayes_factor > 0 else "random guessing"
 
 
 def odds_in_words(log_odds: float, first: str, second: str) -> str:

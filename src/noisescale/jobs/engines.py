@@ -16,7 +16,7 @@ from noisescale._version import __version__
 from noisescale.checks import check_whole
 from noisescale.errors import InputError
 from noisescale.jobs import isolation
-from noisescale.jobs.isolation import ONE_THREAD, START, WorkerDiedError
+from noisescale.jobs.isolation import AS_SET, ONE_THREAD, START, WorkerDiedError
 
 
 class EngineError(RuntimeError):
@@ -44,17 +44,20 @@ class Engine(Protocol):
         ...
 
 
-def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
+def open_engine(
+    executor: Any = None, *, workers: int | None = None, one_thread: bool = True
+) -> Engine:
     """The engine for ``executor``.
 
-    That is None, an :class:`Engine`, an Executor, a Dask client or its scheduler's address.
+    That is None, an :class:`Engine`, an Executor, a Dask client or its scheduler's address. Local
+    processes have one thread each and the CPU alone, unless ``one_thread`` is False.
     """
     if isinstance(executor, Engine):
         return executor
     if workers is not None:
         workers = check_whole("workers", workers, at_least=1)
     if executor is None:
-        return LocalEngine(workers or cores())
+        return LocalEngine(workers or cores(), one_thread=one_thread)
     if isinstance(executor, Executor):
         return ExecutorEngine(executor, workers or cores())
     if isinstance(executor, str) or hasattr(executor, "get_executor"):
@@ -66,12 +69,14 @@ def open_engine(executor: Any = None, *, workers: int | None = None) -> Engine:
 
 
 @contextmanager
-def engine_for(executor: Any, *, workers: int | None = None) -> Iterator[Engine]:
+def engine_for(
+    executor: Any, *, workers: int | None = None, one_thread: bool = True
+) -> Iterator[Engine]:
     """An engine that the first task starts and the end stops; a caller's own is left running."""
     if isinstance(executor, Engine):
         yield executor
         return
-    engine = LazyEngine(lambda: open_engine(executor, workers=workers))
+    engine = LazyEngine(lambda: open_engine(executor, workers=workers, one_thread=one_thread))
     try:
         yield engine
     finally:
@@ -125,17 +130,18 @@ class LazyEngine:
 
 
 class LocalEngine:
-    """Worker processes on this machine, one thread each."""
+    """Worker processes on this machine, one thread each unless ``one_thread`` is False."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, one_thread: bool = True) -> None:
         self._workers = workers
+        self._threads = ONE_THREAD if one_thread else AS_SET
         self._pool = self._start()
 
     def _start(self) -> Executor:
         from loky import ProcessPoolExecutor as LokyPool
 
         # loky takes loaded data for a leak and restarts the worker, compiled programs and all.
-        env = ONE_THREAD | {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
+        env = self._threads | {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}
         pool: Executor = LokyPool(
             self._workers,
             initializer=isolation.start_worker,

@@ -31,6 +31,8 @@ ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "NOISESCALE_ONE_THREAD": "1",
 }
+# A worker that may use the machine as its user has set it, accelerator and all.
+AS_SET = {"NOISESCALE_ONE_THREAD": "0"}
 
 
 START = 120.0  # seconds in which a process must have started
@@ -108,13 +110,18 @@ def stop_children(owner: str) -> None:
 
 
 def _prepare() -> bool:
-    """Whether JAX uses one thread in this process, told so now if it has not started."""
-    if os.environ.get("NOISESCALE_ONE_THREAD") == "1":
+    """Whether JAX has the threads it should in this process, told so now if it has not started."""
+    if os.environ.get("NOISESCALE_ONE_THREAD") in ("0", "1"):
         return True
     if "jax" in sys.modules:
         return False
     os.environ.update(ONE_THREAD)
     return True
+
+
+def _threads() -> dict[str, str]:
+    """What a child process of this one is told."""
+    return AS_SET if os.environ.get("NOISESCALE_ONE_THREAD") == "0" else ONE_THREAD
 
 
 def _resolve(target: str) -> Any:
@@ -139,7 +146,7 @@ class _Child:
             [sys.executable, "-m", __name__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
+            env={**os.environ, **_threads(), "PYTHONPATH": path},
         )
         _children.add(self)
 

@@ -1,30 +1,51 @@
-"""The square-root rule for Adam (Malladi et al. 2022).
+"""Rules for Adam and AdamW when the batch changes, kappa = B'/B.
 
-With kappa = B'/B:  epsilon' = sqrt(kappa) epsilon,  1 - beta' = kappa (1 - beta) for both betas,
-and Adam's own eps' = eps/sqrt(kappa). The rule follows an equation in continuous time, in which
-both averages run over many updates: it ends at kappa = 1/(1 - beta), where a beta reaches 0, and
-says little long before.
+Square root (Malladi et al. 2022), from an equation in continuous time:
+
+    epsilon' = sqrt(kappa) epsilon,  1 - beta' = kappa (1 - beta) for both,  eps' = eps/sqrt(kappa)
+
+Both averages must run over many updates: the rule ends at kappa = 1/(1 - beta), where a beta
+reaches 0, and says little long before. It is the first order of beta' = beta^kappa, which stays
+above 0 and is given beyond that.
+
+Half-life (Marek et al. 2025), found on language models: beta2' = beta2^kappa, whose half-life in
+tokens stays, and nothing else moves.
+
+Weight decay that is decoupled, as in PyTorch's AdamW (Bergsma et al. 2025): the parameters average
+the updates of tau = B/(epsilon lambda D) of a run over D tokens. Kept, as B and epsilon change,
+
+    lambda' = lambda kappa epsilon/epsilon'.
+
+With another D or another model the best tau itself moves. An L2 penalty in the gradient, as in
+PyTorch's Adam, is a part of the cost and stays.
 """
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from noisescale.checks import check_batch_size, check_learning_rate, check_number, check_whole
+from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.noise.batch_recipe import BatchRecipe, kept_warmup
 from noisescale.noise.scale import SMALL_BATCH
 
+ADAM_RULES = ("square_root", "half_life")
+_LOWEST = (0.5, 0.9)  # betas below which an average is none any more
 
-@dataclass(frozen=True, kw_only=True)
-class AdamRecipe:
-    """Adam's hyperparameters for a training set of ``n_train`` examples.
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AdamRecipe(BatchRecipe):
+    """Adam's or AdamW's hyperparameters for a training set of ``n_train`` examples.
 
     Attributes:
         learning_rate: epsilon.
-        batch_size: B.
-        n_train: N.
+        batch_size: B, of one update over all devices.
+        n_train: N; None for a stream whose length is not known.
         betas: decay of the averages of the gradient and of its square.
         eps: what Adam adds to the root of the latter.
+        weight_decay: lambda; decoupled if ``decoupled``.
+        decoupled: whether this is AdamW.
+        epochs, warmup_steps, unit, sequence_length: as in :class:`noisescale.Recipe`.
         notes: what to watch out for, in words; not part of equality.
 
     >>> import noisescale as ns
@@ -32,112 +53,193 @@ class AdamRecipe:
     AdamRecipe(learning_rate=0.002, batch_size=1024, n_train=1000000, betas=(0.6, 0.996), eps=5e-09)
     """
 
-    learning_rate: float
-    batch_size: int
-    n_train: int
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    notes: tuple[str, ...] = field(default=(), compare=False)
+    decoupled: bool = False
 
     def __post_init__(self) -> None:
-        n_train = check_whole("n_train", self.n_train, at_least=1)
+        super().__post_init__()
         try:
             first, second = self.betas
         except (TypeError, ValueError):
             raise InputError(f"betas must be two numbers, got {self.betas!r}.") from None
-        checked: dict[str, Any] = {
-            "learning_rate": check_learning_rate(self.learning_rate),
-            "batch_size": check_batch_size(self.batch_size, n_train),
-            "n_train": n_train,
-            "betas": tuple(
-                check_number(f"betas[{i}]", beta, "in [0, 1)", lambda v: 0 <= v < 1)
-                for i, beta in enumerate((first, second))
-            ),
-            "eps": check_number("eps", self.eps, "at least 0", lambda v: v >= 0),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def steps_per_epoch(self) -> float:
-        """N/B."""
-        return self.n_train / self.batch_size
+        betas = tuple(
+            check_number(f"betas[{i}]", beta, "in [0, 1)", lambda v: 0 <= v < 1)
+            for i, beta in enumerate((first, second))
+        )
+        object.__setattr__(self, "betas", betas)
+        eps = check_number("eps", self.eps, "at least 0", lambda v: v >= 0)
+        object.__setattr__(self, "eps", eps)
 
     @property
     def largest_batch_size(self) -> int:
-        """How far the rule goes: B/(1 - beta) for the smaller beta, and N at the most."""
+        """How far the square-root rule goes: B/(1 - beta) for the smaller beta, N at the most."""
         farthest = math.floor(self.batch_size / (1 - min(self.betas)) * (1 + 1e-12))
-        return min(farthest, self.n_train)
+        return farthest if self.n_train is None else min(farthest, self.n_train)
 
     def scaled_to(
-        self, *, batch_size: int | None = None, learning_rate: float | None = None
+        self,
+        *,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        n_train: int | None = None,
+        rule: str = "square_root",
     ) -> "AdamRecipe":
-        """Change the batch size, or the learning rate, and everything else by the square root.
+        """Change the batch size, or the learning rate, and everything else by the rule.
+
+        Args:
+            batch_size: the new one.
+            learning_rate: the new one; the square-root rule has a batch size for it.
+            n_train: refused, because no rule for it is known.
+            rule: ``"square_root"`` or ``"half_life"``; decoupled weight decay goes by tau in both.
 
         >>> import noisescale as ns
         >>> adam = ns.AdamRecipe(learning_rate=1e-3, batch_size=256, n_train=10**6)
         >>> adam.scaled_to(learning_rate=2e-3).batch_size
         1024
+        >>> adam.scaled_to(batch_size=1024, rule="half_life").betas
+        (0.9, 0.996005996001)
         """
+        check_choice("rule", rule, ADAM_RULES)
+        if n_train is not None:
+            raise InputError(
+                "no rule says how Adam's batch size goes with n_train: the critical batch size was "
+                "seen to grow with the data (Zhang et al. 2024), so measure it "
+                "(noisescale.gradient_noise), or tune around the old one."
+            )
         if (batch_size is None) == (learning_rate is None):
             raise InputError("scaled_to changes one of batch_size and learning_rate: give one.")
-        notes = []
-        if learning_rate is not None:
-            wanted = (check_learning_rate(learning_rate) / self.learning_rate) ** 2
-            wanted *= self.batch_size
-            if not 0.5 < wanted < self.n_train + 0.5:
+        notes: list[str] = []
+        if batch_size is None:
+            assert learning_rate is not None
+            if rule == "half_life":
                 raise InputError(
-                    f"a learning_rate of {learning_rate:g} would need a batch_size of {wanted:.3g}"
-                    f", outside 1 to {self.n_train}: change less."
+                    "the half-life rule keeps the learning rate, whatever the batch: give "
+                    "batch_size, or rule='square_root'."
                 )
-            batch_size = round(wanted)
-            if batch_size != wanted:
-                notes.append(f"the batch size was rounded from {wanted:.5g} to {batch_size}")
-        assert batch_size is not None
-        kappa = check_batch_size(batch_size, self.n_train) / self.batch_size
+            batch_size = self._batch_size_at(check_learning_rate(learning_rate), notes)
+        kappa = check_whole("batch_size", batch_size, at_least=1) / self.batch_size
+        beta1, beta2 = self._betas(kappa, rule, notes)
+        root = math.sqrt(kappa) if rule == "square_root" else 1.0
+        scaled = replace(
+            self,
+            learning_rate=self.learning_rate * root,
+            batch_size=batch_size,
+            betas=(beta1, beta2),
+            eps=self.eps / root,
+            weight_decay=self.weight_decay * (kappa / root if self.decoupled else 1),
+            warmup_steps=kept_warmup(
+                self.warmup_steps, (self.batch_size, batch_size), 1 / (1 - beta1)
+            ),
+            notes=(),
+        )
+        notes += self._low_betas(scaled.betas)
+        if scaled.n_train is not None and batch_size > SMALL_BATCH * scaled.n_train:
+            notes.append(
+                f"a batch of {batch_size} is {batch_size / scaled.n_train:.0%} of the training "
+                "set: no longer small"
+            )
+        if scaled.weight_decay > 0 and self.decoupled and kappa != 1:
+            notes.append(
+                "the weight decay keeps B/(epsilon lambda D), for as many tokens D and the same "
+                "model: with others the best one moves by itself"
+            )
+        return replace(scaled, notes=(*notes, *scaled.notes))
+
+    def side_by_side(self, *, batch_size: int) -> dict[str, "AdamRecipe"]:
+        """What each rule says of a new batch size; the first says where they disagree.
+
+        >>> import noisescale as ns
+        >>> adam = ns.AdamRecipe(learning_rate=1e-3, batch_size=256, n_train=10**6)
+        >>> [(name, r.learning_rate) for name, r in adam.side_by_side(batch_size=1024).items()]
+        [('square_root', 0.002), ('half_life', 0.001)]
+        """
+        made = {rule: self.scaled_to(batch_size=batch_size, rule=rule) for rule in ADAM_RULES}
+        root, life = made.values()
+        if batch_size != self.batch_size:
+            note = (
+                f"the rules disagree: by the square root the learning rate is "
+                f"{root.learning_rate / life.learning_rate:.3g} times that by the half-life, beta1 "
+                f"{root.betas[0]:.3g} and {life.betas[0]:.3g} (beta2 {root.betas[1]:.4g} and "
+                f"{life.betas[1]:.4g}); the first follows theory while noise dominates, the second "
+                "was seen on language models: try both for a short run"
+            )
+            made["square_root"] = replace(root, notes=(note, *root.notes))
+        return made
+
+    def _batch_size_at(self, learning_rate: float, notes: list[str]) -> int:
+        wanted = (learning_rate / self.learning_rate) ** 2 * self.batch_size
+        step = 1 if self.unit == "examples" else self.sequence_length or 1
+        most = math.inf if self.n_train is None else self.n_train + 0.5
+        if not 0.5 * step < wanted < min(most, 2**62):
+            raise InputError(
+                f"a learning_rate of {learning_rate:g} would need a batch_size of {wanted:.3g}, "
+                f"outside {step} to {self.n_train}: change less."
+            )
+        batch_size = step * round(wanted / step)
+        if batch_size != wanted:
+            notes.append(f"the batch size was rounded from {wanted:.5g} to {batch_size}")
+        return batch_size
+
+    def _betas(self, kappa: float, rule: str, notes: list[str]) -> tuple[float, float]:
+        beta1, beta2 = self.betas
+        if rule == "half_life":
+            return beta1, _power(beta2, kappa)
         # A beta that rounding alone puts below 0 is 0.
-        beta1, beta2 = betas = tuple(
+        first, second = (
             0.0 if -1e-11 < beta < 0 else beta
             for beta in (1 - kappa * (1 - old) for old in self.betas)
         )
-        if min(betas) < 0:
-            raise InputError(
-                f"a batch {kappa:.3g} times as large would need betas of {beta1:.3g} and "
-                f"{beta2:.3g}, below 0: Adam's rule ends at batch_size {self.largest_batch_size}, "
-                f"so grow the batch less, or tune anew with betas nearer 1."
-            )
-        if beta1 < min(0.5, self.betas[0]):
+        if min(first, second) >= 0:
+            return first, second
+        notes.append(
+            f"a batch {kappa:.3g} times as large would need betas of {first:.3g} and {second:.3g} "
+            f"by the square-root rule, which ends at batch_size {self.largest_batch_size}: beta to "
+            "the power B'/B is given, of which the rule is the first order; rule='half_life' keeps "
+            "beta1"
+        )
+        return _power(beta1, kappa), _power(beta2, kappa)
+
+    def _low_betas(self, betas: tuple[float, float]) -> list[str]:
+        notes = []
+        beta1, beta2 = betas
+        if beta1 < min(_LOWEST[0], self.betas[0]):
             notes.append(
                 f"at beta1 = {beta1:.3g} the newest gradient weighs more than all before it: the "
                 "rule assumes an average over many updates, so grow the batch less, or keep beta1 "
                 "and search for the learning rate"
             )
-        if beta2 < min(0.9, self.betas[1]):
+        if beta2 < min(_LOWEST[1], self.betas[1]):
             notes.append(
                 f"beta2 = {beta2:.3g} averages over {1 / (1 - beta2):.0f} updates only: the rule "
                 "assumes many"
             )
-        if batch_size > SMALL_BATCH * self.n_train:
-            notes.append(
-                f"a batch of {batch_size} is {batch_size / self.n_train:.0%} of the training set: "
-                "no longer small"
-            )
-        return replace(
-            self,
-            learning_rate=self.learning_rate * math.sqrt(kappa),
-            batch_size=batch_size,
-            betas=(beta1, beta2),
-            eps=self.eps / math.sqrt(kappa),
-            notes=tuple(notes),
-        )
+        return notes
 
     def to_dict(self) -> dict[str, Any]:
-        """The quantities and the notes."""
-        return asdict(self) | {"betas": list(self.betas), "notes": list(self.notes)}
+        """The quantities and the notes; None for what is not known."""
+        return {
+            "learning_rate": self.learning_rate,
+            "batch_size": self.batch_size,
+            "n_train": self.n_train,
+            "betas": list(self.betas),
+            "eps": self.eps,
+            "decoupled": self.decoupled,
+            **self._shared(),
+            "steps_per_epoch": None if self.n_train is None else self.steps_per_epoch,
+            "notes": list(self.notes),
+        }
 
     def __repr__(self) -> str:
         beta1, beta2 = self.betas
+        decoupled = ", decoupled=True" if self.decoupled else ""
         return (
             f"AdamRecipe(learning_rate={self.learning_rate:.6g}, batch_size={self.batch_size}, "
-            f"n_train={self.n_train}, betas=({beta1:.6g}, {beta2:.6g}), eps={self.eps:.6g})"
+            f"n_train={self.n_train}, betas=({beta1:.6g}, {beta2:.6g}), eps={self.eps:.6g}"
+            f"{decoupled}{self._shown()})"
         )
+
+
+def _power(beta: float, kappa: float) -> float:
+    """beta^kappa, and the largest double below 1 where that rounds to 1."""
+    return min(math.pow(beta, kappa), math.nextafter(1.0, 0.0))

@@ -1,64 +1,51 @@
 """Recipes of SGD that keep their noise scale when something else must change.
 
-With kept = epsilon N/(B (1 - m)) (``"linear"``) or g = epsilon (N/B - 1)/(1 - m) (``"exact"``), and
-L(B) = N/B or N/B - 1, one of these moves:
+With e = epsilon (1 - d)/(1 - m) the effective learning rate (d, PyTorch's dampening, is mostly 0),
+kept = e N/B (``"linear"``) or g = e (N/B - 1) (``"exact"``), and L(B) = N/B or N/B - 1, one of
+these moves:
 
-    epsilon = kept (1 - m)/L(B),    m = 1 - epsilon L(B)/kept,
-    B = N e/kept  or  N e/(kept + e)    with  e = epsilon/(1 - m).
+    epsilon = kept (1 - m)/((1 - d) L(B)),    m = 1 - epsilon (1 - d) L(B)/kept,
+    B = N e/kept  or  N e/(kept + e).
 
-Nothing here needs JAX.
+More data are another matter: see ``more_data.py``. Nothing here needs JAX.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from noisescale.checks import (
-    check_batch_size,
-    check_choice,
-    check_learning_rate,
-    check_momentum,
-    check_number,
-    check_whole,
-)
+from noisescale.checks import check_choice, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.scale import (
-    RULES,
-    SMALL_BATCH,
-    batch_size_keeping,
-    loudness,
-    noise_scale,
-)
+from noisescale.noise.adam import AdamRecipe
+from noisescale.noise.batch_law import BatchSizeLaw
+from noisescale.noise.batch_recipe import BatchRecipe, kept_warmup
+from noisescale.noise.more_data import choose_batch
+from noisescale.noise.recipe_notes import ADVICE, PAPERS_RULE, what_to_watch
+from noisescale.noise.scale import RULES, batch_size_keeping, loudness
 from noisescale.noise.schedule import BatchSchedule, batch_schedule
-from noisescale.uncertainty import Estimate
 
-# What moves, if the user does not choose, when a quantity changes.
-_PARTNER = {
-    "batch_size": "learning_rate",
-    "n_train": "batch_size",
-    "learning_rate": "batch_size",
-    "momentum": "batch_size",
-}
 _MOVABLE = ("learning_rate", "momentum", "batch_size")
 
-# Beyond this effective learning rate, epsilon/(1 - m) for a cost averaged over examples, the
-# paper's network lost accuracy at every batch size (figure 5: its epsilon of 3 at m = 0.9).
-SEEN_TO_HOLD = 3.0
-# The power of N that the best batch size went with, with its 95 % interval (figure 6: the paper's
-# network, 20,000 to 60,000 images). The paper has 1.
-SEEN_POWER = Estimate(0.57, low=0.36, high=0.78)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Recipe(BatchRecipe):
     """Learning rate, batch size and momentum for a training set of ``n_train`` examples.
 
     Attributes:
         learning_rate: epsilon, for a cost averaged over the examples of a batch.
-        batch_size: B.
-        n_train: N.
+        batch_size: B, of one update over all devices.
+        n_train: N; None for a stream whose length is not known.
         momentum: m, as in TensorFlow and PyTorch without dampening.
-        epochs: the length of the run, if it is to be judged against the momentum's memory.
+        dampening, nesterov: as in PyTorch; Nesterov's form has the same noise scale.
+        weight_decay: of PyTorch's SGD, a part of the cost; it stays as it is.
+        epochs: the length of the run, by which the momentum's memory is judged and which more
+            data are compared with.
+        warmup_steps: updates of warm-up; kept in examples when the batch changes.
+        unit: ``"examples"`` or ``"tokens"``, of ``batch_size`` and ``n_train``.
+        sequence_length: tokens in an example.
+        batch_size_interval, branch: of a batch that follows more data: what one tuned recipe
+            leaves open, and whether ``"noise"`` or ``"epochs"`` bind.
         notes: what to watch out for, in words; not part of equality.
 
     >>> import noisescale as ns
@@ -67,47 +54,98 @@ class Recipe:
     194.3125
     >>> recipe.scaled_to(batch_size=1024, via="momentum")
     Recipe(learning_rate=0.1, batch_size=1024, n_train=50000, momentum=0.975)
+    >>> print(recipe.to("transformers", world_size=4, max_per_device_batch_size=32))
+    training_args = TrainingArguments(
+        per_device_train_batch_size=32,
+        gradient_accumulation_steps=2,  # x 4 devices: 256 examples an update
+        learning_rate=0.1,
+        optim="sgd",
+        optim_args="momentum=0.9",  # reaches SGD from transformers 5 on
+    )
     """
 
-    learning_rate: float
-    batch_size: int
-    n_train: int
     momentum: float = 0.0
-    epochs: float | None = None
-    notes: tuple[str, ...] = field(default=(), compare=False)
+    dampening: float = 0.0
+    nesterov: bool = False
+    batch_size_interval: tuple[float, float] | None = field(default=None, compare=False)
+    branch: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        n_train = check_whole("n_train", self.n_train, at_least=1)
-        checked: dict[str, Any] = {
-            "learning_rate": check_learning_rate(self.learning_rate),
-            "batch_size": check_batch_size(self.batch_size, n_train),
-            "n_train": n_train,
-            "momentum": check_momentum(self.momentum),
-        }
-        if self.epochs is not None:
-            checked["epochs"] = check_number("epochs", self.epochs, "above 0", lambda v: v > 0)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self._own_notes()))))
+        super().__post_init__()
+        momentum = check_momentum(self.momentum)
+        dampening = check_number("dampening", self.dampening, "in [0, 1)", lambda v: 0 <= v < 1)
+        if self.nesterov and (momentum == 0 or dampening != 0):
+            raise InputError(
+                "nesterov needs a momentum above 0 and no dampening, as in PyTorch, got momentum "
+                f"{momentum:g} and dampening {dampening:g}."
+            )
+        object.__setattr__(self, "momentum", momentum)
+        # PyTorch ignores dampening without momentum.
+        object.__setattr__(self, "dampening", dampening if momentum > 0 else 0.0)
+        object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *what_to_watch(self)))))
+
+    @classmethod
+    def from_optimizer(
+        cls,
+        optimizer: Any,
+        *,
+        batch_size: int | None = None,
+        per_device_batch_size: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        world_size: int | None = None,
+        n_train: int | None = None,
+        epochs: float | None = None,
+        warmup_steps: int | None = None,
+        unit: str = "examples",
+        sequence_length: int | None = None,
+        group: int | None = None,
+    ) -> "Recipe | AdamRecipe":
+        """The recipe of a PyTorch optimiser: SGD, or Adam and AdamW as an ``AdamRecipe``.
+
+        Args:
+            optimizer: as it stands in the script; one wrapped by Accelerate or Lightning too. A
+                learning rate that a scheduler has changed is read as it was at first.
+            batch_size: of one update, over all devices; or:
+            per_device_batch_size, gradient_accumulation_steps, world_size: whose product it is.
+                In examples, whatever ``unit`` says. A run under torchrun knows its world size.
+            n_train, epochs, warmup_steps, unit, sequence_length: as in :class:`Recipe`.
+            group: the parameter group to read, if they have different learning rates.
+        """
+        from noisescale.noise.optimizer import read_optimizer
+
+        recipe: Recipe | AdamRecipe = read_optimizer(
+            optimizer,
+            group=group,
+            batch_size=batch_size,
+            per_device_batch_size=per_device_batch_size,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            world_size=world_size,
+            unit=unit,
+            sequence_length=sequence_length,
+            run={"n_train": n_train, "epochs": epochs, "warmup_steps": warmup_steps},
+        )
+        return recipe
 
     @property
     def noise_scale(self) -> float:
-        """The paper's g."""
-        return noise_scale(self.learning_rate, self.batch_size, self.n_train, self.momentum)
+        """The paper's g; NaN for a stream, whose N is not known."""
+        if self.n_train is None:
+            return math.nan
+        return self.effective_learning_rate * loudness(self.batch_size, self.n_train, "exact")
 
     @property
     def effective_learning_rate(self) -> float:
-        """epsilon/(1 - m): how far a constant gradient moves the parameters in a step."""
-        return self.learning_rate / (1 - self.momentum)
-
-    @property
-    def steps_per_epoch(self) -> float:
-        """N/B."""
-        return self.n_train / self.batch_size
+        """epsilon (1 - d)/(1 - m): how far a constant gradient moves the parameters in a step."""
+        return self.learning_rate * (1 - self.dampening) / (1 - self.momentum)
 
     def kept(self, rule: str) -> float:
-        """What ``rule`` keeps: epsilon N/(B (1 - m)) or g."""
-        return self.effective_learning_rate * loudness(self.batch_size, self.n_train, rule)
+        """What ``rule`` keeps: e N/B or g; of a stream e/B, which is that but for N."""
+        if rule == "exact" and self.n_train is None:
+            raise InputError(
+                "the exact rule keeps e (N/B - 1) and needs n_train: of a stream, whose N is not "
+                "known, choose rule='linear', in which N has no part."
+            )
+        return self.effective_learning_rate * loudness(self.batch_size, self.n_train or 1, rule)
 
     def scaled_to(
         self,
@@ -116,21 +154,34 @@ class Recipe:
         n_train: int | None = None,
         learning_rate: float | None = None,
         momentum: float | None = None,
+        epochs: float | None = None,
+        steps: int | None = None,
         via: str | None = None,
-        rule: str = "linear",
+        rule: str | None = None,
+        law: BatchSizeLaw | None = None,
     ) -> "Recipe":
-        """Change one quantity, and move another so that the noise scale stays as it is.
+        """Change one quantity or more, and move another so that the noise stays as it is.
 
         Args:
-            batch_size, n_train, learning_rate, momentum: the one that changes, and its new value.
+            batch_size, n_train, learning_rate, momentum: those that change, and their new values.
+            epochs, steps: the length of the new run, one of them, which more data ask for: the
+                best batch size depends on it.
             via: the one that moves: ``"learning_rate"``, ``"momentum"`` or ``"batch_size"``. By
                 default a new batch size moves the learning rate, anything else the batch size.
-            rule: ``"linear"`` keeps epsilon N/(B (1 - m)), which is what practitioners expect;
-                ``"exact"`` keeps g itself.
+            rule: ``"linear"`` keeps epsilon N/(B (1 - m)), which is what practitioners expect and
+                the default; ``"exact"`` keeps g itself. A new ``n_train`` follows neither unless
+                one is named, but what was measured of the paper's network: the batch grows as
+                N^0.23 where noise binds, as N/T where the number T of updates does. One recipe does
+                not tell which binds on your task: ``batch_size_interval`` spans both.
+            law: a :class:`noisescale.BatchSizeLaw` fitted on your own task, to be used instead.
 
         >>> import noisescale as ns
-        >>> ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000).scaled_to(batch_size=1024)
-        Recipe(learning_rate=0.4, batch_size=1024, n_train=50000, momentum=0)
+        >>> recipe = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, epochs=90)
+        >>> recipe.scaled_to(batch_size=1024)
+        Recipe(learning_rate=0.4, batch_size=1024, n_train=50000, momentum=0, epochs=90)
+        >>> more = recipe.scaled_to(n_train=400_000, epochs=90)
+        >>> more.batch_size, [round(size) for size in more.batch_size_interval]
+        (410, [362, 452])
         """
         asked = {
             "batch_size": batch_size,
@@ -138,35 +189,79 @@ class Recipe:
             "learning_rate": learning_rate,
             "momentum": momentum,
         }
-        changes = {name: value for name, value in asked.items() if value is not None}
-        if len(changes) != 1:
-            several = " and ".join(changes) or "nothing"
-            raise InputError(
-                f"scaled_to changes one of {', '.join(asked)}, and was asked for {several}."
-            )
-        (changed,) = changes
-        via = _PARTNER[changed] if via is None else check_choice("via", via, _MOVABLE)
-        check_choice("rule", rule, RULES)
-        if via == changed:
-            raise InputError(f"{changed} cannot both be set and be moved: choose another via.")
+        changes: dict[str, Any] = {n: value for n, value in asked.items() if value is not None}
+        if not changes:
+            raise InputError(f"scaled_to changes {', '.join(asked)}, and was asked for nothing.")
+        if rule is not None:
+            check_choice("rule", rule, RULES)
+        if via is not None:
+            check_choice("via", via, _MOVABLE)
+        by_law = "n_train" in changes and rule is None
+        if (epochs is not None or steps is not None or law is not None) and not by_law:
+            raise InputError("epochs, steps and law go with a new n_train and without a rule.")
+        if not by_law:
+            return self._kept_by(changes, via, rule or "linear")
+        grown = self._with_more_data(changes.pop("n_train"), epochs, steps, law)
+        if not changes and via in (None, "batch_size"):
+            return grown
+        moved = grown._kept_by(changes or {"batch_size": self.batch_size}, via, "linear")
+        about_data = [note for note in grown.notes if note not in what_to_watch(grown)]
+        return replace(moved, notes=(*about_data, *moved.notes))
+
+    def _kept_by(self, changes: dict[str, Any], via: str | None, rule: str) -> "Recipe":
+        """With ``changes``, and ``via`` moved so that the noise stays as it is."""
+        via = _partner(changes) if via is None else via
+        if via in changes:
+            raise InputError(f"{via} cannot both be set and be moved: choose another via.")
+        if self.n_train is None and "n_train" in changes:
+            raise InputError("this recipe does not know its n_train: make one that does first.")
         if via == "batch_size":  # it is about to move, and need not fit the old way
-            size = self.n_train if n_train is None else check_whole("n_train", n_train, at_least=1)
-            changes["batch_size"] = min(self.batch_size, size)
-        target = replace(self, notes=(), **changes)  # type: ignore[arg-type]
-        moved = self._moved(target, via, rule)
+            size = changes.get("n_train", self.n_train)
+            size = self.batch_size if size is None else check_whole("n_train", size, at_least=1)
+            changes = changes | {"batch_size": min(self.batch_size, size)}
+        target = replace(self, notes=(), batch_size_interval=None, branch=None, **changes)
+        moved = self._warmed(self._moved(target, via, rule))
         if target.n_train == self.n_train:
             return moved
-        warning = (
-            "keeping the noise scale as N changes is the paper's rule, but on its network the best "
-            f"batch size was seen to grow only as N^{SEEN_POWER}: search around this one"
+        return replace(moved, notes=(PAPERS_RULE, *moved.notes))
+
+    def _with_more_data(
+        self, n_train: int, epochs: float | None, steps: int | None, law: BatchSizeLaw | None
+    ) -> "Recipe":
+        """With another N, and the batch by the law."""
+        if (epochs is None) == (steps is None):
+            raise InputError(
+                "with another n_train the best batch size depends on the length of the run: give "
+                "epochs or steps, one of them, or keep the noise scale with rule='linear'."
+            )
+        if self.n_train is None:
+            raise InputError("this recipe does not know its n_train: make one that does first.")
+        N = check_whole("n_train", n_train, at_least=1)
+        if epochs is not None:
+            length: dict[str, Any] = {
+                "epochs": check_number("epochs", epochs, "above 0", lambda v: v > 0)
+            }
+        else:
+            length = {"steps": check_whole("steps", steps or 0, at_least=1)}
+        choice, notes = choose_batch(self, N, length, law)
+        size = min(max(1, self._whole(choice.batch_size)), N)
+        moved = replace(
+            self,
+            n_train=N,
+            batch_size=size,
+            epochs=length.get("epochs", length.get("steps", 0) * size / N),
+            batch_size_interval=(choice.low, choice.high),
+            branch=choice.branch,
+            notes=tuple(notes),
         )
-        return replace(moved, notes=(warning, *moved.notes))
+        return self._warmed(moved)
 
     def as_batch_schedule(
         self,
         learning_rates: Iterable[tuple[float, float]],
         *,
         max_batch_size: int | None = None,
+        multiple_of: int | None = None,
         rule: str = "linear",
     ) -> BatchSchedule:
         """Turn a decaying learning rate into a growing batch (Smith et al. 2017).
@@ -175,6 +270,7 @@ class Recipe:
             learning_rates: pairs (epoch at which it begins, learning rate).
             max_batch_size: what memory allows; N/10 caps the batch in any case, and what the batch
                 cannot take is left to the learning rate.
+            multiple_of: batch sizes are multiples of this; the learning rate takes the rest.
             rule: as in :meth:`scaled_to`.
 
         >>> import noisescale as ns
@@ -182,13 +278,18 @@ class Recipe:
         >>> recipe.as_batch_schedule([(0, 0.1), (9, 0.02)]).stages[1].batch_size
         1280
         """
+        if self.n_train is None:
+            raise InputError("a schedule by epochs needs n_train, and this recipe's is not known.")
         return batch_schedule(
             learning_rates,
             batch_size=self.batch_size,
             n_train=self.n_train,
-            momentum=self.momentum,
+            gain=self.effective_learning_rate / self.learning_rate,
             max_batch_size=max_batch_size,
+            multiple_of=multiple_of,
             rule=rule,
+            unit=self.unit,
+            sequence_length=self.sequence_length,
         )
 
     def _moved(self, target: "Recipe", via: str, rule: str) -> "Recipe":
@@ -206,31 +307,30 @@ class Recipe:
             )
         if via == "batch_size":
             return self._with_batch_size(target, kept, rule)
-        L = loudness(target.batch_size, target.n_train, rule)
+        L = loudness(target.batch_size, target.n_train or 1, rule) * (1 - target.dampening)
         if via == "learning_rate":
             learning_rate = kept * (1 - target.momentum) / L
-            moved = replace(target, learning_rate=learning_rate, notes=_ADVICE)
-        else:
-            momentum = 1 - target.learning_rate * L / kept
-            if -1e-12 < momentum < 0:  # rounding, on the way back to none
-                momentum = 0.0
-            if momentum < 0:
-                raise InputError(
-                    f"keeping the noise scale by momentum would need a momentum of {momentum:.3g}, "
-                    "below 0: lower the learning_rate as well, or choose via='learning_rate'."
-                )
-            moved = replace(target, momentum=momentum, notes=_ADVICE)
-        return moved
+            return replace(target, learning_rate=learning_rate, notes=ADVICE)
+        momentum = 1 - target.learning_rate * L / kept
+        if -1e-12 < momentum < 0:  # rounding, on the way back to none
+            momentum = 0.0
+        if momentum < 0:
+            raise InputError(
+                f"keeping the noise scale by momentum would need a momentum of {momentum:.3g}, "
+                "below 0: lower the learning_rate as well, or choose via='learning_rate'."
+            )
+        return replace(target, momentum=momentum, notes=ADVICE)
 
     def _with_batch_size(self, target: "Recipe", kept: float, rule: str) -> "Recipe":
-        wanted = batch_size_keeping(kept, target.effective_learning_rate, target.n_train, rule)
-        size = round(wanted)
-        if not 1 <= size <= target.n_train:
+        most = target.n_train
+        wanted = batch_size_keeping(kept, target.effective_learning_rate, most or 1, rule)
+        size = self._whole(wanted)
+        if size < 1 or (most is not None and size > most):
             raise InputError(
                 f"keeping the noise scale would need a batch_size of {wanted:.3g}, outside 1 to "
-                f"{target.n_train}: change less, or let another quantity move."
+                f"{most}: change less, or let another quantity move."
             )
-        moved = replace(target, batch_size=size, notes=_ADVICE)
+        moved = replace(target, batch_size=size, notes=ADVICE)
         off = moved.kept(rule) / kept - 1
         if abs(off) < 1e-12:
             return moved
@@ -240,52 +340,55 @@ class Recipe:
         )
         return replace(moved, notes=(rounding, *moved.notes))
 
-    def _own_notes(self) -> Iterable[str]:
-        if self.batch_size > SMALL_BATCH * self.n_train:
-            yield (
-                f"a batch of {self.batch_size} is {self.batch_size / self.n_train:.0%} of the "
-                "training set: no longer small, so the linear and the exact rule part, and the "
-                "noise that is left may not be what limits training"
-            )
-        if self.effective_learning_rate > SEEN_TO_HOLD * (1 + 1e-9):  # 0.3/(1 - 0.9) is 3
-            yield (
-                f"an effective learning rate of {self.effective_learning_rate:.3g} is beyond the "
-                f"{SEEN_TO_HOLD:g} up to which the rule was seen to hold on the paper's network: "
-                "try a short run first, with a warm-up"
-            )
-        memory = 1 / (1 - self.momentum)
-        epochs = 10 if self.epochs is None else self.epochs
-        run = self.steps_per_epoch * epochs
-        if memory > 0.1 * run:
-            yield (
-                f"at momentum {self.momentum:.4g} the accumulator needs about {memory:.0f} updates "
-                f"to forget, more than a tenth of the {run:.0f} in {epochs:g} epochs: accuracy may "
-                "drop"
-            )
+    def _whole(self, batch_size: float) -> int:
+        """Rounded: to examples, or to the tokens of whole sequences."""
+        if self.unit == "examples":
+            return round(batch_size)
+        assert self.sequence_length is not None
+        return self.sequence_length * round(batch_size / self.sequence_length)
+
+    def _warmed(self, moved: "Recipe") -> "Recipe":
+        steps = kept_warmup(
+            self.warmup_steps, (self.batch_size, moved.batch_size), 1 / (1 - moved.momentum)
+        )
+        return replace(moved, warmup_steps=steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """The quantities, what follows from them, and the notes."""
+        """The quantities, what follows from them, and the notes; None for what is not known."""
+        interval = self.batch_size_interval
         return {
             "learning_rate": self.learning_rate,
             "batch_size": self.batch_size,
             "n_train": self.n_train,
             "momentum": self.momentum,
-            "epochs": self.epochs,
-            "noise_scale": self.noise_scale,
+            "dampening": self.dampening,
+            "nesterov": self.nesterov,
+            **self._shared(),
+            "noise_scale": None if self.n_train is None else self.noise_scale,
             "effective_learning_rate": self.effective_learning_rate,
-            "steps_per_epoch": self.steps_per_epoch,
+            "steps_per_epoch": None if self.n_train is None else self.steps_per_epoch,
+            "batch_size_interval": None if interval is None else list(interval),
+            "branch": self.branch,
             "notes": list(self.notes),
         }
 
     def __repr__(self) -> str:
-        length = "" if self.epochs is None else f", epochs={self.epochs:g}"
+        dampening = "" if self.dampening == 0 else f", dampening={self.dampening:.6g}"
+        nesterov = ", nesterov=True" if self.nesterov else ""
         return (
             f"Recipe(learning_rate={self.learning_rate:.6g}, batch_size={self.batch_size}, "
-            f"n_train={self.n_train}, momentum={self.momentum:.6g}{length})"
+            f"n_train={self.n_train}, momentum={self.momentum:.6g}{dampening}{nesterov}"
+            f"{self._shown()})"
         )
 
 
-_ADVICE = (
-    "this rule is for SGD, with or without momentum: Adam and its kin want the square-root rule of "
-    "AdamRecipe",
-)
+def _partner(changes: dict[str, Any]) -> str:
+    """What moves, if the user does not choose."""
+    if "batch_size" not in changes:
+        return "batch_size"
+    free = [name for name in ("learning_rate", "momentum") if name not in changes]
+    if not free:
+        raise InputError(
+            f"with {' and '.join(changes)} all set there is nothing left to move: leave one out."
+        )
+    return free[0]

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from noisescale.data import Dataset, DataUnavailableError, load_fashion_mnist
-from noisescale.noise import Recipe
+from noisescale.noise import AdamRecipe, Recipe
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import (
@@ -29,7 +29,7 @@ _FACTOR = 9  # by which C31 wants the batch to grow
 
 
 @dataclass(frozen=True)
-class _Size:
+class Size:
     """How much a scale does."""
 
     n_train: int
@@ -43,10 +43,10 @@ class _Size:
     first: tuple[int, ...] | None = None  # batch sizes of stage 1
 
 
-_SIZES = {
-    "smoke": _Size(200, 200, 3, (784, 20, 10), 2, 2, 2, False, first=(16, 64)),
-    "quick": _Size(1_000, 4_000, 20, (784, 800, 10), 2, 3, 3, False),
-    "full": _Size(4_000, 5_000, 50, (784, 800, 10), 3, 9, 5, True),
+SIZES = {
+    "smoke": Size(200, 200, 3, (784, 20, 10), 2, 2, 2, False, first=(16, 64)),
+    "quick": Size(1_000, 4_000, 20, (784, 800, 10), 2, 3, 3, False),
+    "full": Size(4_000, 5_000, 50, (784, 800, 10), 3, 9, 5, True),
 }
 
 
@@ -75,21 +75,21 @@ class Data(Measured):
 
 def measure(context: Context) -> Data:
     """Tune on validation images, compare first and last recipe on test images."""
-    size = _SIZES[context.scale]
-    tuned, missing = [_tune(context, context.data, size)], []
+    size = SIZES[context.scale]
+    tuned, missing = [tune_and_test(context, context.data, size)], []
     if size.fashion:
         try:
             fashion = load_fashion_mnist()
         except DataUnavailableError as error:
             missing.append(f"Fashion-MNIST was not tried: {error}")
         else:
-            tuned.append(_tune(context, fashion, size))
+            tuned.append(tune_and_test(context, fashion, size))
     return Data(context.at, tuned, missing)
 
 
 def judge(data: Data) -> Findings:
     """C31 on each data set; MNIST decides."""
-    size = _SIZES[data.at.scale]
+    size = SIZES[data.at.scale]
     return Findings(
         statement=(
             "The paper ends with a recipe for large batches: find the best batch size at learning "
@@ -115,7 +115,15 @@ def draw(data: Data) -> tuple[Picture, ...]:
     return tuple(_draw(one) for one in data.tuned)
 
 
-def _tune(context: Context, data: Dataset, size: _Size) -> Tuned:
+def tune_and_test(
+    context: Context,
+    data: Dataset,
+    size: Size,
+    *,
+    learning_rate: float | None = None,
+    tolerance: float | None = None,
+) -> Tuned:
+    """Tune on validation images; test scores of the first and last recipe from fresh seeds."""
     n = min(size.n_train, len(data.y_train) // 2)
     drawn = data.subset(n_train=min(n + size.n_validation, len(data.y_train)), seed=0)
     x, y = drawn.x_train, drawn.y_train
@@ -126,6 +134,8 @@ def _tune(context: Context, data: Dataset, size: _Size) -> Tuned:
         train_function(network, network.init, training, validation),
         n,
         epochs=size.epochs,
+        learning_rate=learning_rate,
+        tolerance=tolerance,  # appendix E itself knows no margin
         batch_sizes=size.first,
         seeds=size.seeds,
         max_seeds=size.max_seeds,
@@ -170,7 +180,7 @@ def _judge(at: Circumstances, tuned: Tuned, *, primary: bool) -> Judgement:
     )
 
 
-def _measurements(tuned: Tuned, size: _Size) -> list[Measurement]:
+def _measurements(tuned: Tuned, size: Size) -> list[Measurement]:
     result = tuned.result
     how = f"{len(tuned.before)} fresh seeds, {size.epochs:g} epochs, N = {result.recipe.n_train:,}"
     runs = f"{result.n_runs} runs, {result.n_updates:,} updates, {result.seconds:.0f} s of training"
@@ -197,7 +207,8 @@ def _measurements(tuned: Tuned, size: _Size) -> list[Measurement]:
     ]
 
 
-def _in_words(recipe: Recipe) -> str:
+def _in_words(recipe: Recipe | AdamRecipe) -> str:
+    assert isinstance(recipe, Recipe)
     return (
         f"B = {recipe.batch_size}, ε = {recipe.learning_rate:.4g}, m = {recipe.momentum:.4g}, "
         f"g = {recipe.noise_scale:.3g}"

@@ -24,13 +24,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper and the criterion that decides it."""
+    """A statement and the criterion that decides it: the paper's, or one of our ``own``."""
 
     id: str
     section: str
     where: str
     claim: str
     criterion: str
+    own: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,10 @@ def entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
     return rows
 
 
-def counts(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """How many claims have which verdict, under their primary convention."""
-    seen = Counter(row["verdict"] for row in rows if row["primary"])
+def counts(rows: Iterable[dict[str, Any]], *, own: bool = False) -> dict[str, int]:
+    """How many of the paper's claims, or of our own, have which verdict.
+
+    Under their primary convention.
+    """
+    seen = Counter(row["verdict"] for row in rows if row["primary"] and row["own"] == own)
     return {verdict.value: seen[verdict] for verdict in Verdict}

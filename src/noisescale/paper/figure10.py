@@ -116,6 +116,7 @@ def judge(data: Data) -> Findings:
         ),
         measurements=tuple(_measurements(data)),
         remarks=(
+            _rivals(data.rows),
             *_memorised(data.random),
             "The networks were trained without a prior (unless L2 is named), so no prior makes "
             "them exact minima: the cost under it could still fall by the amount given, and the "
@@ -130,6 +131,29 @@ def draw(data: Data) -> tuple[Picture, ...]:
     """E beside test accuracy and cross-entropy, and E by labels."""
     true = {B: data.true[B] for B in (data.small, data.large)}
     return _draw(data.rows), _draw_labels(true, data.random)
+
+
+def _rivals(rows: list[list[Minimum]]) -> str:
+    """What else ranks the minima as E does, so that C32 cannot tell E from it."""
+    quantities: dict[str, Callable[[Minimum], float]] = {
+        "E": lambda m: m.E["largest evidence"],
+        "the batch size itself": lambda m: m.batch_size,
+        "the training loss": lambda m: m.train_cross_entropy,
+        "the largest Hessian eigenvalue": lambda m: m.top_curvature,
+    }
+    told = []
+    for name, value in quantities.items():
+        found = [
+            abs(stats.spearmanr([value(m) for m in row], [m.test_accuracy for m in row]).statistic)
+            for row in rows
+            if len(row) > 2
+        ]
+        told.append(f"{name} {np.mean(found):.2f}" if found else name)
+    return (
+        f"C32 cannot discriminate: the size of the rank correlation with test accuracy is, for "
+        f"{', for '.join(told)}. All rank the minima of one network by their batch size. What can "
+        "tell evidence from its rivals are C42 and C43, in figure 11."
+    )
 
 
 def _memorised(random: Group) -> list[str]:
@@ -241,7 +265,8 @@ def rescale(context: Context) -> Rescaling:
     with warnings.catch_warnings():  # nothing here claims to be a minimum
         warnings.simplefilter("ignore", NotAMinimumWarning)
         E = {
-            name: log_evidence(network, w, pair, prior_precision=L, method="dual").E or 0.0
+            name: log_evidence(network, w, pair, prior_precision=L, method="dual", at="point").E
+            or 0.0
             for name, (w, L) in cases.items()
         }
     tops = []

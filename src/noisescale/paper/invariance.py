@@ -75,6 +75,7 @@ def _rescale(context: Context, preprocessing: str) -> float:
             prior_precision=prior,
             likelihood="bernoulli",
             method="dense",
+            at="point",
         )
         return -(found.log_bayes_factor or 0.0)
 

@@ -52,7 +52,10 @@ def from_plain(kind: Any, plain: Any, source: RunSource | None = None) -> Any:
     if origin in (Union, types.UnionType):
         if plain is None and type(None) in parts:
             return None
-        (only,) = (part for part in parts if part is not type(None))
+        present = [part for part in parts if part is not type(None)]
+        if len(present) > 1:  # dataclasses, told apart by what was written
+            present = [part for part in present if _has_fields(part, plain)][:1]
+        (only,) = present
         return from_plain(only, plain, source)
     if origin is Literal:
         return plain
@@ -80,6 +83,10 @@ def from_plain(kind: Any, plain: Any, source: RunSource | None = None) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(plain)
     return plain
+
+
+def _has_fields(kind: Any, plain: Any) -> bool:
+    return is_dataclass(kind) and set(plain) <= {entry.name for entry in fields(kind)}
 
 
 def _floats(plain: Any) -> Any:

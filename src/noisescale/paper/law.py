@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from noisescale.data import DataUnavailableError, load_fashion_mnist
 from noisescale.noise.batch_law import PAPER_LAW, BatchSizeLaw
+from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.law_cases import CASES, FASHION, Case, Prediction, read_predictions
-from noisescale.paper.runs import Runs
+from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import run_until_interior
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
@@ -131,8 +132,37 @@ def judge(data: Data) -> Findings:
             "updates can fit. It was fitted to figures 5, 6 and 7 and then made to predict; the "
             "table of predictions was committed before the runs that test it."
         ),
+        judgements=(
+            _judge(data, "C45", "mnist", most=_ENOUGH),
+            _judge(data, "C46", "fashion-mnist", most=None),
+        ),
         measurements=tuple(_measurements(data)),
         remarks=tuple(data.missing),
+    )
+
+
+def _judge(data: Data, claim: str, source: str, *, most: int | None) -> Judgement:
+    """Whether the predictions on one data set came true: ``most`` of them, or all."""
+    outcomes = [
+        o
+        for o in data.outcomes
+        if o.case.data == source and o.case.role == "judged" and o.miss is not None
+    ]
+    wanted = sum(case.role == "judged" for case in (CASES if source == "mnist" else FASHION))
+    misses = [o.miss for o in outcomes if o.miss is not None]
+    near = sum(miss <= _FACTOR for miss in misses)
+    parts: list[bool | None] = [near >= (most or wanted)]
+    if most is not None:
+        parts.append(all(miss <= _FAR for miss in misses))
+    return conclude(
+        claim,
+        parts,
+        decidable=data.at.decidable and len(misses) == wanted,
+        measured={
+            f"within a factor of {_FACTOR:g}": f"{near} of {len(misses)}",
+            "largest factor": short(max(misses)) if misses else None,
+        },
+        uncertainty={"peaks not resolved": sum(o.peak.undetermined is not None for o in outcomes)},
     )
 
 

@@ -161,4 +161,5 @@ def _laplace(position: Array) -> float:
         likelihood=_nll,
         curvature="hessian",
         method="dense",
+        at="point",
     ).log_evidence

@@ -85,7 +85,9 @@ def find_minimum(
     E, best = _evidences(problem, per_layer=size.per_layer and labels == "true" and l2 == 0)
     with warnings.catch_warnings():  # how far from one is part of what is measured
         warnings.simplefilter("ignore", NotAMinimumWarning)
-        at_best = log_evidence(network, params, pair, prior_precision=best, method="dual")
+        at_best = log_evidence(
+            network, params, pair, prior_precision=best, method="dual", at="point"
+        )
     top = leading(curvature_operator(problem.model, "hessian", precision="float64"), 1)[0][0]
     return Minimum(
         seed=seed,

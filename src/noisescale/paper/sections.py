@@ -15,6 +15,7 @@ from noisescale.paper import (
     figure8,
     figure9,
     figure10,
+    figure11,
     law,
     units,
 )
@@ -35,6 +36,7 @@ SECTIONS: dict[str, Section] = {
         figure8,
         figure9,
         figure10,
+        figure11,
         appendix_a,
         appendix_c,
         appendix_d,

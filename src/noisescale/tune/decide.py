@@ -1,4 +1,12 @@
-"""Whether one recipe scores less than another, paired by seed: fell, rose, held, or unclear."""
+"""Whether one recipe scores less than another, paired by seed: fell, rose, held, or unclear.
+
+With d the mean difference, s its standard error and t Student's 95 % quantile, one-sided:
+
+    without a margin        fell: d <= -t s,  rose: d >= t s,  held: d >= -s,  else unclear
+    with a tolerance tau    fell: d + t s < -tau,  rose: d - t s > 0,  held: d - t s >= -tau
+
+so that with a margin "held" is shown, not merely not refuted: a test of non-inferiority.
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,25 +26,31 @@ _WEIGHT = 4  # differences that the usual spread counts for
 
 @dataclass(frozen=True)
 class Difference:
-    """Candidate minus reference over the same seeds, its standard error, and what it means."""
+    """Candidate minus reference over the same seeds, its standard error, and what it means.
+
+    ``reach`` is t s: one-sided 95 % bounds are the mean less and plus it.
+    """
 
     mean: float
     std: float
     n_seeds: int
     finding: Finding
+    reach: float = math.nan
 
     def __str__(self) -> str:
         seeds = f"{self.n_seeds} seeds" if self.n_seeds > 1 else "1 seed"
         return f"{self.mean:+.3g} ± {self.std:.2g} ({seeds})"
 
 
-def paired_difference(candidate: Array, reference: Array, usual: float = 0.0) -> Difference:
+def paired_difference(
+    candidate: Array, reference: Array, usual: float = 0.0, tolerance: float | None = None
+) -> Difference:
     """Scores by seed, NaN where a run gave none.
 
     ``usual`` is the standard deviation that such differences usually have. A few seeds tell their
     own spread badly (three accuracies may happen to differ by the same amount), so it counts as
     four differences more. A candidate that breaks down in some seed where the reference does not
-    has fallen.
+    has fallen. ``tolerance`` is the loss that is no loss; None for the rule without a margin.
     """
     both = np.isfinite(candidate) & np.isfinite(reference)
     differences = candidate[both] - reference[both]
@@ -50,7 +64,12 @@ def paired_difference(candidate: Array, reference: Array, usual: float = 0.0) ->
         std = math.sqrt(squares / freedom / n)
     if (np.isnan(candidate) & np.isfinite(reference)).any():
         return Difference(mean, std, n, "fell")
-    return Difference(mean, std, n, _finding(mean, std, freedom) if n > 1 else "unclear")
+    if n < 2:
+        return Difference(mean, std, n, "unclear")
+    reach = float(stats.t.ppf(_LEVEL, freedom)) * std
+    if tolerance is None:
+        return Difference(mean, std, n, _finding(mean, std, freedom), reach)
+    return Difference(mean, std, n, _within(mean, reach, tolerance), reach)
 
 
 def usual_spread(scores: Array) -> float:
@@ -75,3 +94,12 @@ def _finding(mean: float, std: float, freedom: int) -> Finding:
         return "rose" if t > 0 else "fell"
     # A rise that is not certain is no fall; a fall that is not certain may be one.
     return "held" if t >= -_CLOSE else "unclear"
+
+
+def _within(mean: float, reach: float, tolerance: float) -> Finding:
+    """By non-inferiority; a function without noise has a reach of 0."""
+    if mean - reach > 0:
+        return "rose"
+    if mean - reach >= -tolerance * (1 + 1e-9):  # a margin of exactly the loss is kept
+        return "held"
+    return "fell" if mean + reach < -tolerance else "unclear"

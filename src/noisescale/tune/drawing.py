@@ -13,6 +13,8 @@ _KINDS = {
     (1, "batch_size"): ("stage 1: batch size alone", "C0"),
     (2, "learning_rate"): ("stage 2: ε ∝ B", "C1"),
     (2, "momentum"): ("stage 2: 1/(1 - m) ∝ B", "C2"),
+    (2, "square_root"): ("stage 2: by the square root", "C1"),
+    (2, "half_life"): ("stage 2: by the half-life", "C2"),
     (3, "batch_size"): ("stage 3: nearby", "C3"),
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.checks import check_choice
-from noisescale.tune.identity import Identity, identity_of
+from noisescale.jobs.identity import Identity, identity_of
 
 Pair = tuple[ArrayLike, ArrayLike]
 

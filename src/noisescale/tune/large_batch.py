@@ -3,20 +3,24 @@
 import tempfile
 import warnings
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
+from noisescale.checks import check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.jobs.engines import engine_for
+from noisescale.jobs.engines import Engine, engine_for
+from noisescale.jobs.identity import identity
+from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.jobs.store import RunStore, make_folder
-from noisescale.tune.function import TrainFunction, check_function, pack
-from noisescale.tune.identity import identity
+from noisescale.tune.function import TrainFunction, check_function, interface_of
+from noisescale.tune.margin import MarginTuner
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
 from noisescale.tune.result import TuneResult
 from noisescale.tune.scores import Budget, Trials
+from noisescale.tune.starting import around, first_recipe
+from noisescale.tune.stored import stored_name
 
 _FIRST = (8, 32, 128, 512)  # batch sizes of stage 1
 
@@ -26,8 +30,12 @@ def tune_large_batch(
     n_train: int,
     *,
     epochs: float,
-    learning_rate: float = 0.1,
-    momentum: float = 0.9,
+    tolerance: float | None = 0.002,
+    start: Any = None,
+    learning_rate: float | None = None,
+    momentum: float | None = None,
+    betas: tuple[float, float] | None = None,
+    weight_decay: float | None = None,
     batch_sizes: Iterable[int] | None = None,
     largest_batch: int | None = None,
     seeds: int = 3,
@@ -38,6 +46,8 @@ def tune_large_batch(
     max_seconds: float | None = None,
     timeout: float | None = None,
     store: Path | str | RunStore | None = None,
+    reuse: bool = False,
+    accelerator: bool = False,
     executor: Any = None,
     workers: int | None = None,
     progress: bool | Progress = False,
@@ -46,10 +56,17 @@ def tune_large_batch(
 
     Args:
         train: your function, ``train(*, batch_size, learning_rate, momentum, steps, seed)``,
-            returning a validation score, higher is better, NaN if training diverged.
+            returning a validation score, higher is better, NaN if training diverged. One that takes
+            ``betas`` instead of ``momentum`` trains by Adam; ``weight_decay`` is given if taken.
         n_train: the number of training examples, N.
         epochs: the length of every run; ``steps`` is ``epochs * n_train / batch_size``.
-        learning_rate, momentum: where stage 1 begins.
+        tolerance: the loss of score that you accept. A larger batch is taken when it is shown, at
+            95 %, to lose no more. None takes it as long as no fall is told from noise.
+        start: a :class:`noisescale.Recipe` or ``AdamRecipe``, a batch size such as the prediction
+            of a :class:`noisescale.BatchSizeLaw` or a measured critical batch size: stage 1 then
+            begins with half of it, itself and twice it.
+        learning_rate, momentum: where stage 1 begins; 0.1 and 0.9 unless given.
+        betas, weight_decay: the same for Adam, whose learning rate is then 0.001 unless given.
         batch_sizes: that stage 1 tries first, instead of 8, 32, 128 and 512.
         largest_batch: the limit of your hardware; N unless given.
         seeds, max_seeds: of every comparison, and of one that is close.
@@ -59,15 +76,19 @@ def tune_large_batch(
         timeout: seconds after which a run is given up.
         store: a folder (made if it is not there) or a file such as ``runs.sqlite``, which keeps
             every run: the same call goes on from there. Runs are those of ``train`` as it is now:
-            its code, what it closes over, and the modules of yours that it imports.
+            its code, what it closes over, and the modules of yours that it imports. A change is
+            told, and starts anew.
+        reuse: take stored runs of ``train`` for its own although it has changed since.
+        accelerator: run one at a time, in a process whose JAX and PyTorch are as you set them.
         executor, workers: as in :func:`noisescale.run_sweep`.
         progress: True to say which stage it is, what was decided and why; or a
             :class:`noisescale.Progress` of your own.
 
-    Runs execute in worker processes with one thread each, so ``train`` must be picklable in the
-    way of cloudpickle: functions in notebooks and lambdas are.
+    Runs execute in worker processes with one thread each (but see ``accelerator``), so ``train``
+    must be picklable in the way of cloudpickle: functions in notebooks and lambdas are.
     """
-    notes = check_function(train)
+    interface = interface_of(train)
+    notes = check_function(train, interface)
     for note in notes:
         warnings.warn(note, TuneWarning, stacklevel=2)
     n_train = check_whole("n_train", n_train, at_least=2)
@@ -79,13 +100,26 @@ def tune_large_batch(
     if limit > n_train:
         raise InputError(f"largest_batch must be at most n_train, {n_train}, got {limit}.")
     n_seeds = check_whole("seeds", seeds, at_least=2)
+    epochs = check_number("epochs", epochs, "above 0", lambda v: v > 0)
+    if tolerance is not None:
+        tolerance = check_number("tolerance", tolerance, "at least 0", lambda v: v >= 0)
+    given = {
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+        "betas": betas,
+        "weight_decay": weight_decay,
+    }
+    first, near = first_recipe(start, given, interface, n_train=n_train, epochs=epochs)
+    if near is not None and batch_sizes is not None:
+        raise InputError("start and batch_sizes both say where stage 1 begins: give one of them.")
     plan = Plan(
+        first=first,
         n_train=n_train,
-        epochs=check_number("epochs", epochs, "above 0", lambda v: v > 0),
-        learning_rate=check_learning_rate(learning_rate),
-        momentum=check_momentum(momentum),
-        sizes=_first_sizes(batch_sizes, limit),
+        epochs=epochs,
+        sizes=_first_sizes(batch_sizes if near is None else around(near, limit), limit),
         limit=limit,
+        tolerance=tolerance,
+        spacing=4 if near is None else 2,
         seeds=n_seeds,
         max_seeds=max(check_whole("max_seeds", max_seeds, at_least=2), n_seeds),
     )
@@ -95,6 +129,7 @@ def tune_large_batch(
     with ExitStack() as closing:
         shown = closing.enter_context(chosen_progress(progress))
         keeps = store is not None
+        own = not isinstance(store, RunStore)  # one that others share has others' runs
         if store is None:
             store = closing.enter_context(tempfile.TemporaryDirectory())
         if not isinstance(store, RunStore):
@@ -102,24 +137,40 @@ def tune_large_batch(
                 make_folder(Path(store))
             store = closing.enter_context(RunStore(store, write=True))
         named = identity(train)
-        if named.unknown is not None and keeps:
-            notes.append(
-                f"stored runs are not used, and these will not be: whether {named.unknown}, on "
-                "which train depends, is the same as before cannot be told"
-            )
+        function, told = named.name, list[str]()
+        if keeps and (own or reuse or named.unknown is not None):
+            function, told = stored_name(named, store, reuse=reuse)
+        notes += told
+        for note in told:
+            shown.decided(note)
         trials = Trials(
-            function=named.name,
-            packed=pack(train),
+            function=function,
+            packed=pack(train, "train"),
             timeout=timeout,
             n_train=n_train,
             epochs=plan.epochs,
             first_seed=check_whole("first_seed", first_seed, at_least=0),
             store=store,
-            engine=closing.enter_context(engine_for(executor, workers=workers)),
+            engine=closing.enter_context(_engine(executor, workers, accelerator)),
             budget=budget,
             progress=shown,
+            interface=interface,
         )
-        return Tuner(plan, trials, shown, notes).run()
+        made = Tuner if tolerance is None else MarginTuner
+        return made(plan, trials, shown, notes).run()
+
+
+def _engine(
+    executor: Any, workers: int | None, accelerator: bool
+) -> AbstractContextManager[Engine]:
+    if not accelerator:
+        return engine_for(executor, workers=workers)
+    if executor is not None or workers not in (None, 1):
+        raise InputError(
+            "accelerator=True runs one at a time in a process of its own: leave executor and "
+            "workers out."
+        )
+    return engine_for(None, workers=1, one_thread=False)
 
 
 def _first_sizes(given: Iterable[int] | None, limit: int) -> tuple[int, ...]:

@@ -15,16 +15,16 @@ import scipy.optimize
 
 from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress
-from noisescale.noise import Recipe
+from noisescale.noise import AdamRecipe
+from noisescale.noise.adam import ADAM_RULES
 from noisescale.sweep.peak import find_peak
 from noisescale.tune.decide import Array, Difference, paired_difference, usual_spread
-from noisescale.tune.result import Decision, TuneResult
-from noisescale.tune.scores import BudgetSpentError, Trials, means, peak_frame
+from noisescale.tune.result import Decision, TuneResult, in_words
+from noisescale.tune.scores import AnyRecipe, BudgetSpentError, Trials, means, peak_frame
 from noisescale.uncertainty import Estimate, mean_of
 
-_COARSE = 4  # ratio of the first batch sizes, halved around the best
-_FACTOR = 3  # the paper's, for batch sizes and for a learning rate that is too high
-_REDUCTIONS = 5  # of the learning rate before giving up
+FACTOR = 3  # the paper's, for batch sizes and for a learning rate that is too high
+REDUCTIONS = 5  # of the learning rate before giving up
 _WORTHWHILE = 1.2  # growth up to the hardware's limit that is still worth a step
 _NEARBY = (0.5, 0.75, 1.25, 1.5)  # of the final batch size
 
@@ -35,16 +35,22 @@ class TuneWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for."""
+    """What was asked for; ``first`` is where stage 1 begins, but for the batch size."""
 
+    first: AnyRecipe
     n_train: int
     epochs: float
-    learning_rate: float
-    momentum: float
     sizes: tuple[int, ...]
     limit: int
     seeds: int
     max_seeds: int
+    tolerance: float | None = None
+    spacing: int = 4  # ratio of the first batch sizes, by which they are widened too
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """What grows with the batch, one after the other: appendix E's, or the rules of Adam."""
+        return ADAM_RULES if isinstance(self.first, AdamRecipe) else ("learning_rate", "momentum")
 
 
 @dataclass
@@ -56,9 +62,9 @@ class Tuner:
     progress: Progress
     notes: list[str]
     trail: list[Decision] = field(default_factory=list)
-    current: Recipe | None = None
-    start: Recipe | None = None
-    reference: Recipe | None = None
+    current: AnyRecipe | None = None
+    start: AnyRecipe | None = None
+    reference: AnyRecipe | None = None
     usual: float = 0.0  # the usual spread of a difference between recipes
 
     def run(self) -> TuneResult:
@@ -66,8 +72,8 @@ class Tuner:
         complete = True
         try:
             self._find_batch_size()
-            self._grow("learning_rate")
-            self._grow("momentum")
+            for way in self.plan.ways:
+                self._grow(way)
             self._retune()
             told = self._told()
         except BudgetSpentError as spent:
@@ -78,8 +84,8 @@ class Tuner:
     # Stage 1 ------------------------------------------------------------------------------------
 
     def _find_batch_size(self) -> None:
-        rate = self.plan.learning_rate
-        for _ in range(_REDUCTIONS + 1):
+        rate = self.plan.first.learning_rate
+        for _ in range(REDUCTIONS + 1):
             self.progress.line(f"stage 1: batch sizes at learning rate {rate:.3g}")
             found = self._search(rate)
             if found is not None:
@@ -87,14 +93,14 @@ class Tuner:
                 return
             self.progress.decided(
                 f"stage 1: training is not stable at learning rate {rate:.3g}; trying "
-                f"{rate / _FACTOR:.3g}"
+                f"{rate / FACTOR:.3g}"
             )
             self.notes.append(f"training was not stable at learning rate {rate:.3g}")
-            rate /= _FACTOR
+            rate /= FACTOR
+        highest = self.plan.first.learning_rate
         raise InputError(
-            f"training gave no score at any learning rate from {self.plan.learning_rate:.3g} down "
-            f"to {rate * _FACTOR:.3g}: it diverged or did not end in time, so there is nothing to "
-            "tune."
+            f"training gave no score at any learning rate from {highest:.3g} down to "
+            f"{rate * FACTOR:.3g}: it diverged or did not end in time, so there is nothing to tune."
         )
 
     def _search(self, rate: float) -> tuple[list[int], Array] | None:
@@ -110,9 +116,9 @@ class Tuner:
             if self.current is None or self.start is None:
                 self.current = self.start = self._recipe(rate, sizes[k])
             if k == 0 and sizes[0] > 1:
-                sizes.insert(0, max(1, sizes[0] // _COARSE))
+                sizes.insert(0, max(1, sizes[0] // self.plan.spacing))
             elif k == len(sizes) - 1 and sizes[-1] < self.plan.limit:
-                sizes.append(min(sizes[-1] * _COARSE, self.plan.limit))
+                sizes.append(min(sizes[-1] * self.plan.spacing, self.plan.limit))
             else:
                 break
         finer = {round(math.sqrt(a * b)) for a, b in pairwise(sizes) if sizes[k] in (a, b)}
@@ -175,9 +181,9 @@ class Tuner:
             assert self.reference is not None
             self.progress.line(f"stage 2: B = {larger.batch_size}, {words} with it")
             scores, reference = self._judge(larger, self.reference)
-            found = paired_difference(scores, reference, self.usual)
+            found = self._compare(scores, reference)
             accepted = found.finding in ("held", "rose")
-            why = _why(found, scores)
+            why = reason(found, scores)
             self._record(2, via, larger, scores, found, accepted, why)
             if not accepted:
                 return
@@ -185,17 +191,19 @@ class Tuner:
             if found.finding == "rose":
                 self.reference = larger
 
-    def _larger(self, via: str) -> Recipe | None:
+    def _larger(self, via: str) -> AnyRecipe | None:
         """The next recipe; None where the hardware's limit leaves no room."""
         assert self.current is not None
-        size = min(_FACTOR * self.current.batch_size, self.plan.limit)
+        size = min(FACTOR * self.current.batch_size, self.plan.limit)
         if size < _WORTHWHILE * self.current.batch_size:
             return None
+        if isinstance(self.current, AdamRecipe):
+            return self.current.scaled_to(batch_size=size, rule=via)
         scaled = self.current.scaled_to(batch_size=size, via=via)
         return replace(scaled, notes=())  # its own are worked out anew
 
     def _judge(
-        self, candidate: Recipe, reference: Recipe, *, rise: bool = False
+        self, candidate: AnyRecipe, reference: AnyRecipe, *, rise: bool = False
     ) -> tuple[Array, Array]:
         """Scores of both by seed, with more seeds while the decision is close.
 
@@ -204,7 +212,7 @@ class Tuner:
         n = self.plan.seeds
         while True:
             scores = self.trials.scores([candidate, reference], n)
-            found = paired_difference(scores[0], scores[1], self.usual)
+            found = self._compare(scores[0], scores[1])
             close = found.finding == "unclear"
             if rise:
                 close = found.finding == "held" and found.mean > found.std
@@ -218,39 +226,38 @@ class Tuner:
         """Nearby batch sizes on a linear scale; a move must be worth more than its noise."""
         assert self.current is not None
         centre = self.current
-        sizes = sorted(
-            {round(share * centre.batch_size) for share in _NEARBY} - {centre.batch_size, 0}
-        )
+        nearby = self._nearby(centre)
         self.progress.line(f"stage 3: batch sizes near {centre.batch_size}")
-        nearby = [
-            replace(centre, batch_size=size, notes=()) for size in sizes if size <= self.plan.limit
-        ]
         self.trials.scores([centre, *nearby], self.plan.seeds)  # side by side
         best = (0.0, centre)
         judged = []
         for recipe in nearby:
             scores, reference = self._judge(recipe, centre, rise=True)
-            found = paired_difference(scores, reference, self.usual)
+            found = self._compare(scores, reference)
             judged.append((recipe, scores, found))
             if found.finding == "rose":
                 best = max(best, (found.mean, recipe), key=lambda pair: pair[0])
         self.current = best[1]
         for recipe, scores, found in judged:
             taken = recipe is self.current
-            why = _why(found, scores, _OF_A_RISE)
+            why = reason(found, scores, _OF_A_RISE)
             self._record(3, "batch_size", recipe, scores, found, taken, why)
+
+    def _nearby(self, centre: AnyRecipe) -> list[AnyRecipe]:
+        sizes = {round(share * centre.batch_size) for share in _NEARBY} - {centre.batch_size, 0}
+        return [
+            replace(centre, batch_size=size, notes=())
+            for size in sorted(sizes)
+            if size <= self.plan.limit
+        ]
 
     # ----------------------------------------------------------------------------------------------
 
-    def _recipe(self, rate: float, size: int) -> Recipe:
-        plan = self.plan
-        return Recipe(
-            learning_rate=rate,
-            batch_size=size,
-            n_train=plan.n_train,
-            momentum=plan.momentum,
-            epochs=plan.epochs,
-        )
+    def _compare(self, scores: Array, reference: Array) -> Difference:
+        return paired_difference(scores, reference, self.usual, self.plan.tolerance)
+
+    def _recipe(self, rate: float, size: int) -> AnyRecipe:
+        return replace(self.plan.first, learning_rate=rate, batch_size=size, notes=())
 
     def _scores_at(self, rate: float, sizes: list[int]) -> Array:
         return self.trials.scores([self._recipe(rate, s) for s in sizes], self.plan.seeds)
@@ -259,7 +266,7 @@ class Tuner:
         self,
         stage: int,
         changed: str,
-        recipe: Recipe,
+        recipe: AnyRecipe,
         scores: Array,
         found: Difference | None,
         accepted: bool,
@@ -282,10 +289,7 @@ class Tuner:
             )
         )
         if why:
-            self.progress.decided(
-                f"stage {stage}: B = {recipe.batch_size}, learning rate "
-                f"{recipe.learning_rate:.4g}, momentum {recipe.momentum:.4g}: {why}"
-            )
+            self.progress.decided(f"stage {stage}: {in_words(recipe)}: {why}")
 
     def _told(self) -> str:
         assert self.start is not None
@@ -340,7 +344,8 @@ _OF_A_RISE = dict.fromkeys(_OF_A_FALL, "no better beyond its noise") | {
 }
 
 
-def _why(found: Difference, scores: Array, words: dict[str, str] = _OF_A_FALL) -> str:
+def reason(found: Difference, scores: Array, words: dict[str, str] = _OF_A_FALL) -> str:
+    """Why a recipe was taken or not, in words."""
     if broken := int(np.isnan(scores).sum()):
         return f"training gave no score in {broken} of {len(scores)} seeds"
     return f"{found}: {words[found.finding]}"

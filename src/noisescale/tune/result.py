@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_whole
-from noisescale.noise import Recipe
+from noisescale.noise import AdamRecipe, Recipe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,8 @@ class Decision:
 
     Attributes:
         stage: 1, 2 or 3 of appendix E.
-        changed: ``"batch_size"`` alone, or with it ``"learning_rate"`` or ``"momentum"``.
+        changed: ``"batch_size"`` alone, or with it ``"learning_rate"`` or ``"momentum"``; for
+            Adam the rule that it grew by.
         recipe: what was tried.
         score, score_std: its mean over seeds, and the standard error.
         difference, difference_std: from the reference, paired by seed; None for the reference.
@@ -28,7 +29,7 @@ class Decision:
 
     stage: int
     changed: str
-    recipe: Recipe
+    recipe: Recipe | AdamRecipe
     score: float
     score_std: float
     difference: float | None
@@ -43,7 +44,8 @@ class TuneResult:
     """A recipe with as large a batch as costs no accuracy.
 
     Attributes:
-        recipe: the final recipe, with its notes.
+        recipe: the final recipe, with its notes: of those measured as no worse than the best, the
+            one with the largest batch.
         start: the recipe of the best batch size at the first learning rate and momentum.
         complete: whether all three stages came to their end within the budget.
         conclusion: what happened, in words.
@@ -54,10 +56,12 @@ class TuneResult:
         seconds_per_update, seconds_per_example: the time of an update of B examples is about the
             first plus B times the second, fitted to these runs.
         notes: what to watch out for.
+        tolerance: the loss that was no loss; None for the rule without a margin.
+        inconclusive: why this recommends nothing, and what would decide it; None if it does.
     """
 
-    recipe: Recipe
-    start: Recipe
+    recipe: Recipe | AdamRecipe
+    start: Recipe | AdamRecipe
     complete: bool
     conclusion: str
     trail: tuple[Decision, ...]
@@ -70,6 +74,8 @@ class TuneResult:
     seconds_per_update: float
     seconds_per_example: float
     notes: tuple[str, ...]
+    tolerance: float | None = None
+    inconclusive: str | None = None
 
     def projected_speedup(self, devices: int) -> float:
         """Of the final recipe on so many devices, against the start on one.
@@ -110,6 +116,7 @@ class TuneResult:
     def __repr__(self) -> str:
         return "\n".join(
             [
+                *([] if self.inconclusive is None else [f"Inconclusive: {self.inconclusive}"]),
                 self._headline(),
                 "",
                 *self._trail_lines(),
@@ -123,7 +130,7 @@ class TuneResult:
         r = self.recipe
         speedups = ", ".join(f"{self.projected_speedup(k):.2g} with {k}" for k in (1, 4, 16))
         return (
-            f"B = {r.batch_size}, learning rate {r.learning_rate:.4g}, momentum {r.momentum:.4g}: "
+            f"{in_words(r)}: "
             f"{self.updates_after:,} updates where B = {self.start.batch_size} takes "
             f"{self.updates_before:,}.\n"
             f"Projected speed-up by devices: {speedups} (communication not counted). "
@@ -131,7 +138,8 @@ class TuneResult:
         )
 
     def _trail_lines(self) -> list[str]:
-        rows = [("stage", "B", "ε", "m", "score", "", "why")]
+        own = "β₁, β₂" if isinstance(self.recipe, AdamRecipe) else "m"
+        rows = [("stage", "B", "ε", own, "score", "", "why")]
         for d in self.trail:
             error = "" if d.score_std != d.score_std else f" ± {d.score_std:.2g}"
             rows.append(
@@ -139,7 +147,7 @@ class TuneResult:
                     str(d.stage),
                     str(d.recipe.batch_size),
                     f"{d.recipe.learning_rate:.4g}",
-                    f"{d.recipe.momentum:.4g}",
+                    _averaging(d.recipe),
                     f"{d.score:.4g}{error}",
                     "taken" if d.accepted else "",
                     d.why,
@@ -150,6 +158,22 @@ class TuneResult:
             "  ".join([*(c.ljust(w) for c, w in zip(row[:6], widths, strict=True)), row[6]])
             for row in rows
         ]
+
+
+def in_words(recipe: Recipe | AdamRecipe) -> str:
+    """The quantities that the tuning moves."""
+    own = "betas" if isinstance(recipe, AdamRecipe) else "momentum"
+    decay = f", weight decay {recipe.weight_decay:.4g}" if recipe.weight_decay else ""
+    return (
+        f"B = {recipe.batch_size}, learning rate {recipe.learning_rate:.4g}, "
+        f"{own} {_averaging(recipe)}{decay}"
+    )
+
+
+def _averaging(recipe: Recipe | AdamRecipe) -> str:
+    if isinstance(recipe, AdamRecipe):
+        return " and ".join(f"{beta:.4g}" for beta in recipe.betas)
+    return f"{recipe.momentum:.4g}"
 
 
 def _without_nan(value: Any) -> Any:

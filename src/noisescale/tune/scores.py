@@ -10,14 +10,16 @@ import pandas as pd
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine
 from noisescale.jobs.execution import execute
+from noisescale.jobs.identity import identity
+from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
-from noisescale.noise import Recipe
+from noisescale.noise import AdamRecipe, Recipe
 from noisescale.tune.decide import Array
-from noisescale.tune.function import TrainFunction, pack
-from noisescale.tune.identity import identity
+from noisescale.tune.function import ARGUMENTS, Interface, TrainFunction, interface_of
 from noisescale.tune.trial import LATE, Trial
 
+AnyRecipe = Recipe | AdamRecipe
 _WORK = "noisescale.tune.trial:run_trials"
 
 
@@ -49,12 +51,13 @@ class Trials:
         store: RunStore,
         engine: Engine,
         budget: Budget,
+        interface: Interface,
         progress: Progress,
     ) -> None:
         self._function, self._packed, self._timeout = function, packed, timeout
         self._n_train, self._epochs, self._first_seed = n_train, epochs, first_seed
         self._store, self._engine = store, engine
-        self._budget, self._progress = budget, progress
+        self._budget, self._progress, self._interface = budget, progress, interface
         self._asked: dict[str, Trial] = {}
         self.seconds = 0.0
 
@@ -72,7 +75,7 @@ class Trials:
         """Updates in the fixed number of epochs."""
         return max(1, round(self._epochs * self._n_train / batch_size))
 
-    def scores(self, recipes: Sequence[Recipe], n_seeds: int) -> Array:
+    def scores(self, recipes: Sequence[AnyRecipe], n_seeds: int) -> Array:
         """(recipes, seeds), NaN where a run diverged or did not end in time."""
         trials = [[self._trial(recipe, k) for k in range(n_seeds)] for recipe in recipes]
         wanted = {trial.key: trial for row in trials for trial in row}
@@ -94,13 +97,15 @@ class Trials:
         frame = self._store.frame(self._asked)
         return frame.loc[frame["status"] == "done", ["batch_size", "steps", "duration"]]
 
-    def _trial(self, recipe: Recipe, k: int) -> Trial:
+    def _trial(self, recipe: AnyRecipe, k: int) -> Trial:
         return Trial(
             function=self._function,
             n_train=self._n_train,
             batch_size=recipe.batch_size,
             learning_rate=recipe.learning_rate,
-            momentum=recipe.momentum,
+            momentum=recipe.momentum if isinstance(recipe, Recipe) else None,
+            betas=recipe.betas if isinstance(recipe, AdamRecipe) else None,
+            weight_decay=recipe.weight_decay if self._interface.weight_decay else None,
             steps=self.steps(recipe.batch_size),
             seed=self._first_seed + k,
         )
@@ -152,9 +157,10 @@ class Trials:
             error = str(row["error"])
             if _time_limit(error) is not None:
                 continue
+            given = [name for name in ARGUMENTS if name in row]
             settings = ", ".join(
-                f"{name}={row[name]:g}"
-                for name in ("batch_size", "learning_rate", "momentum", "steps", "seed")
+                f"{name}={row[name]:g}" if name != "betas" else f"betas={tuple(row[name])}"
+                for name in given
             )
             done = sum(status == "done" for status in self._store.statuses().values())
             raise InputError(
@@ -174,7 +180,7 @@ def _time_limit(error: str) -> float | None:
 def scores_of(
     train: TrainFunction,
     n_train: int,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[AnyRecipe],
     *,
     epochs: float,
     n_seeds: int,
@@ -186,7 +192,7 @@ def scores_of(
     """(recipes, seeds): each recipe's scores over the same seeds, without any tuning."""
     trials = Trials(
         function=identity(train).name,
-        packed=pack(train),
+        packed=pack(train, "train"),
         timeout=None,
         n_train=n_train,
         epochs=epochs,
@@ -195,6 +201,7 @@ def scores_of(
         engine=engine,
         budget=Budget(),
         progress=progress,
+        interface=interface_of(train),
     )
     return trials.scores(recipes, n_seeds)
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.errors import InputError
+from noisescale.jobs.identity import Identity, identity_of
 from noisescale.seeds import random_stream
 from noisescale.training.sampling import BatchStream
-from noisescale.tune.identity import Identity, identity_of
 
 _NEEDED = ("batch_size", "learning_rate_init", "momentum", "random_state")
 

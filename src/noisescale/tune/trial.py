@@ -10,8 +10,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from noisescale.jobs import isolation
+from noisescale.jobs.packing import unpack
 from noisescale.jobs.record import RESULT_FORMAT, guarded
-from noisescale.tune.function import ARGUMENTS, as_score, unpack
+from noisescale.tune.function import ARGUMENTS, as_score
 
 LATE = "timed out"  # how the error of such a run begins
 
@@ -24,13 +25,16 @@ class Trial:
     n_train: int
     batch_size: int
     learning_rate: float
-    momentum: float
     steps: int
     seed: int
+    momentum: float | None = None  # of SGD
+    betas: tuple[float, float] | None = None  # of Adam
+    weight_decay: float | None = None  # of a function that takes it
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
+        """The fields by name, but for those that the function does not take."""
+        content = {name: value for name, value in asdict(self).items() if value is not None}
+        return content | ({"betas": list(self.betas)} if self.betas is not None else {})
 
     @cached_property
     def canonical(self) -> str:
@@ -67,7 +71,9 @@ def run_trials(
 
 
 def _run(packed: bytes, timeout: float | None, trial: dict[str, Any]) -> dict[str, Any]:
-    call = {name: trial[name] for name in ARGUMENTS}
+    call = {name: trial[name] for name in ARGUMENTS if name in trial}
+    if "betas" in call:
+        call["betas"] = tuple(call["betas"])
     if timeout is None:
         score = score_of(packed, call)
     else:

@@ -4,7 +4,6 @@ Neither p x p nor N x p numbers are ever held: what a product takes in memory is
 and the activations of one block of examples.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
@@ -19,7 +18,8 @@ from scipy.sparse.linalg import LinearOperator
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.gauss_newton import ggn_products
 from noisescale.evidence.curvature.hessian import hessian_products
-from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.curvature.model import Architecture, Model, activations
+from noisescale.evidence.pace import tick
 from noisescale.evidence.problem import Precision
 
 # (architecture, w, x, y, V) -> products (k, p) of one block's sum with each row of V (k, p).
@@ -38,18 +38,34 @@ def curvature_operator(
 
 def nll_and_gradient(model: Model) -> tuple[float, NDArray[np.float64]]:
     """The summed nll and its gradient in float64, both checked to be finite."""
-    total, gradient = 0.0, np.zeros(model.n_params)
-    for rows in row_blocks(model, 1, "float64"):
-        with jax.enable_x64(True):
-            value, slope = _value_and_gradient(model.architecture, model.w, *model.block(rows))
-        total += float(value)
-        gradient += np.asarray(slope)
+    total, gradient = nll_function(model, "float64")(model.w)
     if not (np.isfinite(total) and np.isfinite(gradient).all()):
         raise InputError(
             "the model's outputs or gradients are not finite at these params: "
             "the evidence needs a point where they are."
         )
     return total, gradient
+
+
+def nll_function(
+    model: Model, precision: Precision
+) -> Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]:
+    """The summed nll and its gradient as a function of flat parameters, in this precision."""
+    blocks = tuple(row_blocks(model, 1, precision))
+
+    def at(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        total, gradient = 0.0, np.zeros(len(w))
+        for rows in blocks:
+            with jax.enable_x64(True):  # in which float32 stays what it is
+                value, slope = _value_and_gradient(
+                    model.architecture, w.astype(precision), *model.block(rows, precision)
+                )
+            total += float(value)
+            gradient += np.asarray(slope)
+            tick()
+        return total, gradient
+
+    return at
 
 
 def streamed(model: Model, product: BlockProduct, precision: Precision) -> LinearOperator:
@@ -69,6 +85,7 @@ def streamed(model: Model, product: BlockProduct, precision: Precision) -> Linea
                 x, y = map(spread, model.block(rows, precision))
                 part = product(model.architecture, w, x, y, directions)
             total += np.asarray(part)
+            tick()
         return total.T
 
     p = model.n_params
@@ -97,21 +114,6 @@ def row_blocks(model: Model, n_directions: int, precision: Precision) -> Iterato
     devices = jax.local_device_count()  # each takes an equal part
     rows = int(np.clip(devices * (_BLOCK_BYTES // bytes_a_row), devices, len(model.x)))
     return (slice(start, start + rows) for start in range(0, len(model.x), rows))
-
-
-def activations(model: Model) -> int:
-    """Numbers that one example adds to a forward pass: all that the program computes on the way."""
-    sizes = []
-    for n in (1, 2):
-        rows = np.empty((n, *model.x.shape[1:]), model.x.dtype)
-        with jax.enable_x64(True):
-            program = jax.make_jaxpr(model.architecture.outputs)(model.w, rows)
-        sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
-    return max(sizes[1] - sizes[0], math.prod(model.x.shape[1:]), 1)
-
-
-def _size(variable: Any) -> int:
-    return math.prod(getattr(variable.aval, "shape", ()))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -7,10 +7,13 @@ in an orthonormal basis of their own span (the dual problem, of size N).
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
+
+from noisescale.checks import check_memory
 
 Array = NDArray[np.float64]
 
@@ -32,17 +35,22 @@ class Design:
     fit_intercept: bool
 
     @classmethod
-    def of(cls, x: Array, *, fit_intercept: bool) -> Self:
-        """The design of the training inputs ``x``, one row an example."""
-        live = np.flatnonzero(np.any(x != 0, axis=0))
-        used = x[:, live]
+    def of(cls, x: Any, *, fit_intercept: bool) -> Self:
+        """The design of the training inputs ``x``, one row an example; an array or sparse."""
+        if scipy.sparse.issparse(x):
+            live = np.unique(x.nonzero()[1]).astype(np.intp)
+            check_memory("the features in use", 8.0 * x.shape[0] * len(live), "use fewer features")
+            used = x[:, live].toarray()
+        else:
+            live = np.flatnonzero(np.any(x != 0, axis=0))
+            used = x[:, live]
         basis = None
-        if len(live) > len(x) or _nearly_singular(used.T @ used):
+        if len(live) > len(used) or _nearly_singular(used.T @ used):
             # The right singular vectors that carry anything: exactly the span of the examples.
             _, s, vt = np.linalg.svd(used, full_matrices=False)
             basis = vt[s > max(used.shape) * np.finfo(float).eps * s[0]].T
             used = np.ascontiguousarray(used @ basis)  # (N, rank)
-        features = np.hstack([used, np.ones((len(x), 1))]) if fit_intercept else used
+        features = np.hstack([used, np.ones((len(used), 1))]) if fit_intercept else used
         return cls(features, live, basis, x.shape[1], fit_intercept)
 
     def precisions(self, prior_precision: float, intercept_precision: float) -> Array:
@@ -52,8 +60,10 @@ class Design:
             np.full(n_weights, prior_precision), [intercept_precision] * self.fit_intercept
         )
 
-    def project(self, x: Array) -> tuple[Array, Array]:
+    def project(self, x: Any) -> tuple[Array, Array]:
         """New inputs in these coordinates, and the squared length of what lies outside them."""
+        if scipy.sparse.issparse(x):
+            x = x.toarray()
         inside = x[:, self.live]
         if self.basis is not None:
             inside = inside @ self.basis

@@ -14,14 +14,18 @@ from typing import Any, Literal
 import numpy as np
 import scipy.linalg
 import scipy.optimize
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.checks import check_memory, check_number
 from noisescale.errors import InputError
 from noisescale.evidence.linear.design import Array, Design
-from noisescale.evidence.linear.newton import Cost, Family, Labels, Optimum, family_of, minimise
+from noisescale.evidence.linear.families import Family, Labels, family_of
+from noisescale.evidence.linear.newton import Cost, Optimum, minimise
+from noisescale.evidence.null import log_null_of_classes
 
 DEFAULT_BOUNDS = (1e-8, 1e6)
+_NEARBY = 0.3  # decades of prior precision within which a Hessian's factor still helps
 _BLOCK = 1 << 23  # numbers in a temporary array
 
 
@@ -33,6 +37,7 @@ class LinearProblem:
     labels: Labels
     counts: Array
     family: Family
+    log_null: float
 
     @property
     def n_train(self) -> float:
@@ -48,7 +53,7 @@ class LinearFit:
         coef: (d,) for two classes, (K, d) for more.
         intercept: a number for two classes, (K,) for more.
         log_evidence: ln P(labels | inputs), Laplace.
-        log_null: ln P(labels) of the model that gives every class the same probability.
+        log_null: ln P(labels) of the null model, which knows no inputs.
         E: the paper's log evidence ratio in favour of that null model; below 0 the fit is worth
             more than guessing.
         nll, penalty, log_occam_factor: the parts, log_evidence = -(nll + penalty) + log_occam.
@@ -81,7 +86,7 @@ class LinearFit:
         """Minus the log Bayes factor."""
         return -self.log_bayes_factor
 
-    def logits(self, x: Array) -> Array:
+    def logits(self, x: Any) -> Array:
         """(N,) for two classes, (N, K) for more."""
         return np.asarray(x @ self.coef.T + self.intercept)
 
@@ -134,16 +139,18 @@ class LinearFit:
 
 
 def linear_problem(
-    x: ArrayLike,
+    x: Any,
     y: ArrayLike,
     *,
     n_classes: int | None = None,
     fit_intercept: bool = True,
     counts: ArrayLike | None = None,
+    null: str = "uniform",
 ) -> LinearProblem:
     """Check the data of a linear classifier and reduce it to as few coordinates as it needs.
 
-    ``counts`` says how often each example was seen; 0 leaves it out.
+    ``x`` may be sparse; ``counts`` says how often each example was seen; 0 leaves it out. ``null``
+    is the model to compare with, as in :func:`noisescale.log_evidence`.
     """
     x, y = check_pair(x, y)
     c = np.ones(len(y)) if counts is None else check_counts(counts, len(y))
@@ -163,7 +170,14 @@ def linear_problem(
             )
     elif y.max() >= n_classes:
         raise InputError(f"labels must lie in 0..{n_classes - 1}, got {y.max()}.")
-    return LinearProblem(Design.of(x, fit_intercept=fit_intercept), y, c, family_of(n_classes))
+    seen_of_class = np.bincount(y, c, minlength=n_classes)
+    return LinearProblem(
+        Design.of(x, fit_intercept=fit_intercept),
+        y,
+        c,
+        family_of(n_classes),
+        log_null_of_classes(null, seen_of_class),
+    )
 
 
 def check_counts(counts: ArrayLike, n: int) -> Array:
@@ -182,17 +196,18 @@ def check_counts(counts: ArrayLike, n: int) -> Array:
     return c
 
 
-def check_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Labels]:
-    """Inputs as float64 (N, d) and labels as whole numbers >= 0, or one sentence."""
-    inputs, labels = np.asarray(x), np.asarray(y)
+def check_pair(x: Any, y: ArrayLike) -> tuple[Any, Labels]:
+    """Inputs as float64 (N, d), sparse if they were, and labels as whole numbers >= 0."""
+    sparse = scipy.sparse.issparse(x)
+    inputs, labels = (x.tocsr() if sparse else np.asarray(x)), np.asarray(y)
     if inputs.dtype.kind not in "fiub":
         raise InputError(f"x must be real numbers, got dtype {inputs.dtype}.")
     inputs = inputs.astype(np.float64)
     if inputs.ndim != 2:
         raise InputError(f"x must have one row an example, got shape {inputs.shape}.")
-    if labels.shape != (len(inputs),):
-        raise InputError(f"x has {len(inputs)} examples but y has shape {labels.shape}.")
-    if not np.isfinite(inputs).all():
+    if labels.shape != (inputs.shape[0],):
+        raise InputError(f"x has {inputs.shape[0]} examples but y has shape {labels.shape}.")
+    if not np.isfinite(inputs.data if sparse else inputs).all():
         raise InputError("x holds NaN or infinite values: remove or fill them.")
     if labels.dtype.kind not in "iub":
         raise InputError(f"y must be whole numbers, got dtype {labels.dtype}.")
@@ -221,6 +236,7 @@ def fit_map(
     optimum = minimise(
         Cost(family, design.features, problem.labels, problem.counts, precisions),
         starts=[] if start is None else _starts(problem, start, precisions),
+        factor=None if start is None else _factor_nearby(problem, start, precisions),
     )
     # ln sqrt(|L| / |H + L|), with |H + L| from its Cholesky factor.
     log_occam = 0.5 * family.n_outputs * np.log(precisions).sum()
@@ -236,7 +252,7 @@ def fit_map(
         prior_precision=lam,
         intercept_precision=tau,
         log_evidence=-(optimum.nll + optimum.penalty) + float(log_occam),
-        log_null=-problem.n_train * math.log(family.n_classes),
+        log_null=problem.log_null,
         nll=optimum.nll,
         penalty=optimum.penalty,
         log_occam_factor=float(log_occam),
@@ -262,6 +278,16 @@ def _starts(problem: LinearProblem, start: LinearFit, precisions: Array) -> list
     return [V, np.asarray(V - moved.reshape(V.T.shape).T)]
 
 
+def _factor_nearby(problem: LinearProblem, start: LinearFit, precisions: Array) -> Array | None:
+    """The factor of the neighbour's Hessian, where the prior hardly differs.
+
+    With one output a new one costs no more than the steps that it saves.
+    """
+    before = problem.design.precisions(start.prior_precision, start.intercept_precision)
+    near = np.abs(np.log10(precisions / before)).max() < _NEARBY
+    return start.optimum.factor if near and problem.family.n_outputs > 1 else None
+
+
 def check_precision(name: str, value: float) -> float:
     """A proper prior: finite and above 0."""
     return check_number(
@@ -269,18 +295,18 @@ def check_precision(name: str, value: float) -> float:
     )
 
 
-def logit_covariance(problem: LinearProblem, fit: LinearFit, x: Array) -> Array:
+def logit_covariance(problem: LinearProblem, fit: LinearFit, x: Any) -> Array:
     """Posterior variance (n,) of the logit, or covariance (n, K, K) of the logits, at inputs ``x``.
 
     Directions that no training example points to keep their prior variance 1/lambda. For K > 2 the
     common shift of all logits, which no prediction depends on, is left out.
     """
     rows = max(1, _BLOCK // (problem.family.n_outputs * len(fit.optimum.factor)))
-    blocks = [_covariance(problem, fit, x[k : k + rows]) for k in range(0, len(x), rows)]
+    blocks = [_covariance(problem, fit, x[k : k + rows]) for k in range(0, x.shape[0], rows)]
     return np.concatenate(blocks)
 
 
-def _covariance(problem: LinearProblem, fit: LinearFit, x: Array) -> Array:
+def _covariance(problem: LinearProblem, fit: LinearFit, x: Any) -> Array:
     features, outside = problem.design.project(x)
     n, r = features.shape
     C = problem.family.n_outputs
@@ -358,11 +384,12 @@ def maximise_evidence(
     tried: dict[float, LinearFit] = {}
 
     def minus_log_evidence(log10: float) -> float:
+        nearest = min(tried, key=lambda other: abs(other - log10), default=None)
         tried[log10] = fit_map(
             problem,
             prior_precision=10.0**log10,
             intercept_precision=intercept_precision,
-            start=path[best],
+            start=path[best] if nearest is None else tried[nearest],
         )
         return -tried[log10].log_evidence
 

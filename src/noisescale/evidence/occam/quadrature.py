@@ -90,6 +90,13 @@ def lanczos(
     Fewer if the space is exhausted, or if the last quarter of the steps no longer changes the
     quadrature of ``f``.
     """
+    return lanczos_basis(operator, start, max_steps, f)[0]
+
+
+def lanczos_basis(
+    operator: LinearOperator, start: Array, max_steps: int, f: Function | None = None
+) -> tuple[Tridiagonal, NDArray[np.floating]]:
+    """:func:`lanczos` with the orthonormal vectors (m, p) it went through."""
     p = operator.shape[0]
     max_steps = min(max_steps, p)
     Q = np.empty((max_steps, p), np.float32 if p > 1 << 16 else np.float64)
@@ -109,14 +116,14 @@ def lanczos(
         beta[j] = np.linalg.norm(w)
         scale = max(np.abs(alpha[: j + 1]).max(), beta[: j + 1].max())
         if beta[j] <= 1e-10 * scale or scale == 0:  # an invariant subspace: the rest is exact
-            return Tridiagonal(alpha[: j + 1], beta[:j])
+            return Tridiagonal(alpha[: j + 1], beta[:j]), Q[: j + 1]
         q = w / beta[j]
         if f is not None and j % _LOOK == _LOOK - 1:
             so_far = Tridiagonal(alpha[: j + 1], beta[:j])
             value = so_far.integrate(f)
             if abs(value - so_far.integrate(f, 3 * (j + 1) // 4)) <= _SETTLED * abs(value):
-                return so_far
-    return Tridiagonal(alpha, beta[:-1])
+                return so_far, Q[: j + 1]
+    return Tridiagonal(alpha, beta[:-1]), Q
 
 
 def trace_of_function(

@@ -97,6 +97,8 @@ def render(
         report=claims,
         counts=counts(claims["claims"]),
         full_counts=counts(judged),
+        own_counts=counts(claims["claims"], own=True),
+        own_full_counts=counts(judged, own=True),
         claims=side_by_side(claims["claims"], judged),
         sections=[s for s in sections if s.id in here or s.id in full],
         here=here,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tune_functions as functions
-from noisescale.tune.identity import digest, identity
+from noisescale.jobs.identity import digest, identity
 
 
 def named(train):
@@ -143,7 +143,7 @@ def project(tmp_path):
 
     def name(hash_seed="0"):
         code = (
-            "from noisescale.tune.identity import identity\nfrom project.work import train\n"
+            "from noisescale.jobs.identity import identity\nfrom project.work import train\n"
             "print(identity(train))"
         )
         env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": hash_seed}

@@ -1,0 +1,170 @@
+"""Descent of the regularised cost, full batch, in units of the prior: u = L^1/2 w.
+
+    C(u) = nll(L^-1/2 u) + 1/2 |u|^2
+
+L-BFGS (SciPy's) goes most of the way in float32, then on in float64. Where the cost is smooth a
+few Gauss-Newton steps by conjugate gradients finish it off. A network of rectifiers has its minima
+on kinks, where the gradient jumps from one side to the other and never vanishes; there the mean
+gradient over many steps about the minimum, a convex combination of the sides', is what does.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
+
+from noisescale.evidence.problem import Precision, Problem
+
+Array = NDArray[np.float64]
+Progress = Callable[[str], None]
+
+BLOCK = 100  # steps, by which the cost must fall by less than ENOUGH
+ENOUGH = 0.1  # nats
+_MEMORY = 10  # pairs that L-BFGS remembers: 160 bytes a parameter
+_EVALUATIONS = 20  # a step at most, on average
+_LOOK = 25  # steps between two lines of progress
+_FIRST_SOLVE, _SOLVE = (
+    30,
+    300,
+)  # products of a Gauss-Newton step: to see if it is worth it, and then
+_NEWTON_STEPS = 12
+_FINISHED = 1e-14  # half the decrement, in units of the cost, at which nothing is left to gain
+_TRUSTED = 0.25  # share of the fall foretold that a Gauss-Newton step must bring
+_HUGE = 1e150  # the cost where the model overflows: a line search turns back from it
+
+
+@dataclass
+class Cost:
+    """The cost and its gradient in prior units, counted, with the last gradient remembered."""
+
+    problem: Problem
+    L: Array
+    progress: Progress | None = None
+    n_steps: int = 0
+    n_evaluations: int = 0
+
+    def __post_init__(self) -> None:
+        self.root = np.sqrt(self.L)
+        self._nll: dict[str, Callable[[Array], tuple[float, Array]]] = {}
+        self.slope = np.zeros_like(self.L)
+
+    def __call__(self, u: Array, precision: Precision) -> tuple[float, Array]:
+        """C and its gradient."""
+        if precision not in self._nll:
+            self._nll[precision] = self.problem.nll_function(precision)
+        self.n_evaluations += 1
+        nll, gradient = self._nll[precision](u / self.root)
+        self.slope = gradient / self.root + u
+        value = nll + 0.5 * float(u @ u)
+        if not (math.isfinite(value) and np.isfinite(self.slope).all()):
+            value, self.slope = _HUGE, u.copy()
+        return value, self.slope
+
+    def curvature(self, u: Array) -> LinearOperator:
+        """I + L^-1/2 G L^-1/2 with the Gauss-Newton matrix G there."""
+        G = self.problem.at(u / self.root).operator("ggn", "float64")
+
+        def product(v: Array) -> Array:
+            v = np.ravel(v)
+            return np.asarray(v + (G @ (v / self.root)) / self.root)
+
+        return LinearOperator(G.shape, matvec=product, rmatvec=product, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Where some steps of L-BFGS led.
+
+    Attributes:
+        u: the last point.
+        value: C there.
+        fall: of C over the last BLOCK of steps, or over all if there were fewer.
+        settled: whether that is below ENOUGH.
+        slopes: the sum of the gradients at the points it accepted.
+        n: their number.
+    """
+
+    u: Array
+    value: float
+    fall: float
+    settled: bool
+    slopes: Array
+    n: int
+
+
+def descend(cost: Cost, u: Array, precision: Precision, max_steps: int, *, exactly: bool) -> Round:
+    """L-BFGS until BLOCK steps lower the cost by less than ENOUGH, or for ``max_steps``.
+
+    ``exactly`` takes all of ``max_steps``, while there is anything to gain.
+    """
+    value, slope = cost(u, precision)
+    values, slopes = [value], slope.copy()
+
+    def accepted(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        nonlocal slopes
+        values.append(float(intermediate_result.fun))
+        slopes = slopes + cost.slope
+        cost.n_steps += 1
+        if cost.progress is not None and cost.n_steps % _LOOK == 0:
+            cost.progress(f"step {cost.n_steps}: cost {values[-1]:.6g} nats")
+        if not exactly and len(values) > BLOCK and _fall(values) < ENOUGH:
+            raise StopIteration
+
+    while len(values) <= max_steps:
+        before = len(values)
+        found = scipy.optimize.minimize(
+            cost,
+            u,
+            args=(precision,),
+            jac=True,
+            method="L-BFGS-B",
+            callback=accepted,
+            options={
+                "maxiter": max_steps + 1 - before,
+                "maxfun": _EVALUATIONS * max_steps,
+                "maxcor": _MEMORY,
+                "ftol": 0.0,
+                "gtol": 0.0,
+            },
+        )
+        if found.fun <= values[0]:
+            u = np.asarray(found.x)
+        # Once more with an empty memory where its line search gave up, unless nothing is left.
+        stopped = len(values) > BLOCK and not exactly and _fall(values) < ENOUGH
+        if stopped or len(values) - before <= 1:
+            break
+    return Round(u, values[-1], _fall(values), _fall(values) < ENOUGH, slopes, len(values))
+
+
+def _fall(values: list[float]) -> float:
+    return values[-min(len(values), BLOCK + 1)] - values[-1]
+
+
+def finish(cost: Cost, u: Array) -> Array:
+    """Gauss-Newton steps as long as each brings what it foretells: at kinks none does."""
+    value, slope = cost(u, "float64")
+    for step in range(_NEWTON_STEPS):
+        M = cost.curvature(u)
+        direction, _ = cg(M, -slope, rtol=1e-8, maxiter=_SOLVE if step else _FIRST_SOLVE)
+        half = -0.5 * float(slope @ direction)
+        if not half > _FINISHED * max(1.0, abs(value)):
+            return u
+        after, after_slope = cost(u + direction, "float64")
+        rounding = 1e-14 * len(u) ** 0.5 * abs(value)
+        # Below rounding the cost says nothing, but the gradient does.
+        tiny = half < rounding and float(after_slope @ after_slope) < 0.25 * float(slope @ slope)
+        if not (value - after >= _TRUSTED * half or tiny):
+            return u
+        u, value, slope = u + direction, after, after_slope
+        cost.n_steps += 1
+    return u
+
+
+def reach(cost: Cost, here: Array, there: Array) -> float:
+    """How far apart two points are in nats, 1/2 d' (I + L^-1/2 G L^-1/2) d."""
+    d = there - here
+    return 0.5 * float(d @ (cost.curvature(here) @ d))

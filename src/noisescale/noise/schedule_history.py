@@ -1,0 +1,117 @@
+"""A batch schedule from a saved history of the critical batch size.
+
+The readings scatter and the batch may only grow, so it follows the non-decreasing curve that is
+nearest to their logarithms (isotonic regression), rounded down to powers of two or to multiples:
+never beyond what was measured, and neither a high reading nor a low one decides alone.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import isotonic_regression
+
+from noisescale.checks import check_learning_rate, check_whole
+from noisescale.errors import InputError
+from noisescale.noise.devices import check_units
+from noisescale.noise.scale import loudness
+from noisescale.noise.schedule import BatchSchedule, Stage
+
+
+def schedule_of(
+    history: Any,
+    *,
+    batch_size: int | None,
+    learning_rate: float | None,
+    n_train: int | None,
+    multiple_of: int | None,
+    max_batch_size: int | None,
+    unit: str,
+    sequence_length: int | None,
+) -> BatchSchedule:
+    """See :meth:`noisescale.BatchSchedule.from_history`."""
+    frame = _read(history)
+    step = 0 if multiple_of is None else check_whole("multiple_of", multiple_of, at_least=1)
+    cap = math.inf
+    if max_batch_size is not None:
+        cap = check_whole("max_batch_size", max_batch_size, at_least=1)
+    rate = math.nan if learning_rate is None else check_learning_rate(learning_rate)
+    starts, critical = _readings(frame, batch_size, unit)
+    followed = np.exp(isotonic_regression(np.log(critical)).x)
+    stages: list[Stage] = []
+    for start, value in zip(starts.tolist(), followed.tolist(), strict=True):
+        size = _rounded(min(value * (1 + 1e-12), cap), step)
+        if stages and size <= stages[-1].batch_size:
+            continue
+        check_units(size, n_train, unit, sequence_length)
+        start = start if stages else 0.0  # the first stage reaches back to the start of training
+        epoch = math.nan if n_train is None else start / n_train
+        g = math.nan if n_train is None else rate * loudness(size, n_train, "exact")
+        stages.append(Stage(epoch, rate, size, g, start))
+    notes = [f"from {len(critical)} readings of the critical batch size"]
+    if len(critical) < len(frame):
+        notes.append(f"{len(frame) - len(critical)} readings were undetermined and are left out")
+    if followed[-1] > cap:
+        notes.append(f"the batch is held at max_batch_size, {max_batch_size}")
+    return BatchSchedule(tuple(stages), tuple(notes), unit, sequence_length)
+
+
+def _read(history: Any) -> pd.DataFrame:
+    if isinstance(history, (str, Path)):
+        try:
+            return pd.read_csv(history)
+        except (OSError, ValueError) as error:
+            raise InputError(f"the history {str(history)!r} cannot be read ({error}).") from None
+    if isinstance(history, pd.DataFrame):
+        return history
+    raise InputError(
+        f"history must be a frame or the path of a CSV file, got {type(history).__name__}."
+    )
+
+
+def _readings(
+    frame: pd.DataFrame, batch_size: int | None, unit: str
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Examples (or tokens) seen, and the critical batch size there, where it is determined."""
+    if "critical_batch_size" not in frame:
+        raise InputError(f"the history has no column critical_batch_size, but {_listed(frame)}.")
+    critical = _numbers(frame["critical_batch_size"])
+    if unit in frame:
+        starts = _numbers(frame[unit])
+    elif "step" in frame:
+        if "batch_size" in frame:
+            sizes = _numbers(frame["batch_size"])
+        elif batch_size is not None:
+            sizes = np.full(len(frame), float(check_whole("batch_size", batch_size, at_least=1)))
+        else:
+            raise InputError(
+                f"the history counts steps: give the batch_size of the run, in {unit}, or a column "
+                f"of {unit} seen."
+            )
+        steps = _numbers(frame["step"])
+        starts = np.cumsum(np.diff(steps, prepend=0.0) * sizes)
+    else:
+        raise InputError(f"the history has no column step or {unit}, but {_listed(frame)}.")
+    good = np.isfinite(critical) & (critical > 0) & np.isfinite(starts)
+    if not good.any():
+        raise InputError("the history has no reading of the critical batch size above 0.")
+    starts, critical = starts[good], critical[good]
+    if (np.diff(starts) <= 0).any() or starts[0] < 0:
+        raise InputError("the history must be in order, from the start of training to its end.")
+    return starts, critical
+
+
+def _numbers(column: "pd.Series[Any]") -> np.ndarray[Any, Any]:
+    return pd.to_numeric(column, errors="coerce").to_numpy(float)
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    return ", ".join(map(str, list(frame.columns)[:6])) or "no columns at all"
+
+
+def _rounded(size: float, step: int) -> int:
+    if step:
+        return max(step, int(size // step) * step)
+    return 1 << max(0, math.floor(math.log2(size)))

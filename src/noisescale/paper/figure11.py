@@ -1,0 +1,380 @@
+"""Figure 11, which the paper does not have: evidence that may be bet on."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from noisescale.paper.batches import SMALL
+from noisescale.paper.bets import SIZES, AtMap, Bet, Sampled, bet, polish, sample
+from noisescale.paper.claims import Judgement, conclude, judge_each
+from noisescale.paper.runs import short
+from noisescale.paper.section import (
+    Circumstances,
+    Context,
+    Findings,
+    Measured,
+    Measurement,
+    Picture,
+    Section,
+)
+from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.uncertainty import Estimate, mean_of
+
+LABELS = ("true", "random")
+_SEEDS = 5  # that the criteria ask for
+_RARE = -7.0  # an E below it has a probability of at most one in a thousand on random labels
+_SLIGHT = -3.0  # how far below 0 the Laplace E of random labels may be in C44
+_CERTAIN = math.log(20)  # by which a sampled E may be too low with a probability of 5 %
+
+
+@dataclass(frozen=True)
+class Data(Measured):
+    """E at the MAP, by bets and by sampling.
+
+    Attributes:
+        maps: networks from the small batch, by seed, labels and prior, at their MAPs.
+        large: from the full batch and the same initialisations, true labels, prior 0.1.
+        bets: by seed and batch size, true labels; the last batch size is all examples there are.
+        random_bets: of the small batch, random labels.
+        sampled: the narrow network, by seed, labels and prior.
+    """
+
+    maps: list[AtMap]
+    large: list[AtMap]
+    bets: list[Bet]
+    random_bets: list[Bet]
+    sampled: list[Sampled]
+
+
+def measure(context: Context) -> Data:
+    """Polish, bet and sample; each network is kept, so that a killed run goes on from there."""
+    size, seeds = SIZES[context.scale], range(context.seeds)
+    cases = [(k, labels, prior) for k in seeds for labels in LABELS for prior in size.precisions]
+    full = size.ladder[-1]
+    return Data(
+        at=context.at,
+        maps=[
+            context.kept(polish, seed=k, batch_size=SMALL, labels=labels, prior_precision=prior)
+            for k, labels, prior in cases
+        ],
+        large=[
+            context.kept(
+                polish, seed=k, batch_size=full, labels="true", prior_precision=size.precisions[0]
+            )
+            for k in seeds
+        ],
+        bets=[
+            context.kept(bet, seed=k, batch_size=B, labels="true")
+            for k in seeds
+            for B in size.ladder
+        ],
+        random_bets=[context.kept(bet, seed=k, batch_size=SMALL, labels="random") for k in seeds],
+        sampled=[
+            context.kept(sample, seed=k, labels=labels, prior_precision=prior)
+            for k, labels, prior in cases
+        ],
+    )
+
+
+def judge(data: Data) -> Findings:
+    """C41 to C44."""
+    return Findings(
+        statement=(
+            "Figure 10 gives networks that memorised random labels an E of minus a thousand: its "
+            "points are no minima under any prior. Here are three numbers that may be believed: E "
+            "at the MAP under a prior fixed beforehand; E by annealed importance sampling, an "
+            "upper bound; and the prequential E, for which a network is trained on what was seen "
+            "and pays the log loss of what comes next, so that random labels are believed with "
+            "odds of e^t once in e^t times at the most."
+        ),
+        judgements=(
+            *_judge_random(data),
+            _judge_noise(data),
+            _judge_ladder(data),
+            _judge_sampling(data),
+        ),
+        measurements=tuple(_measurements(data)),
+        remarks=(
+            "E at the MAP is that of one mode of a ragged posterior; sampling starts from the "
+            "prior and finds others. Where the two differ by more than the errors given, it is the "
+            "Laplace approximation that is off, because the sampled value is a bound.",
+            "The prequential E is of the training procedure, not of one network: it pays for "
+            "learning from few examples too, which the last block alone does not.",
+        ),
+    )
+
+
+def draw(data: Data) -> tuple[Picture, ...]:
+    """E by labels and kind, and the ladder of batch sizes."""
+    return _draw_labels(data), _draw_ladder(data)
+
+
+def _priors(data: Data) -> tuple[float, ...]:
+    return SIZES[data.at.scale].precisions
+
+
+def _decidable(at: Circumstances) -> bool:
+    return at.decidable and at.seeds >= _SEEDS
+
+
+def _sign(E: float, *, positive: bool) -> bool | None:
+    """Whether E has the sign; None if there is no E."""
+    return None if math.isnan(E) else (E > 0) == positive
+
+
+def _judge_random(data: Data) -> Iterator[Judgement]:
+    """C41: the claim at the MAP, and beside it the identity that prequential E must satisfy."""
+    parts = [_sign(m.E, positive=m.labels == "random") for m in data.maps]
+    yield conclude(
+        "C41",
+        parts,
+        decidable=_decidable(data.at),
+        measured={
+            f"E, {labels} labels, prior {prior:g}": _range(
+                m.E for m in data.maps if (m.labels, m.prior_precision) == (labels, prior)
+            )
+            for labels in LABELS
+            for prior in _priors(data)
+        },
+        convention="E at the MAP",
+    )
+    E = [b.E for b in data.random_bets]
+    yield judge_each(
+        "C41",
+        [min(E) >= _RARE],
+        decidable=_decidable(data.at),
+        measured={"prequential E, random labels": _range(E)},
+        convention="identity: prequential E",
+        primary=False,
+    )
+
+
+def _judge_noise(data: Data) -> Judgement:
+    """C42: small against full batch from the same initialisations, at their MAPs."""
+    prior = _priors(data)[0]
+    chosen = [m for m in data.maps if (m.labels, m.prior_precision) == ("true", prior)]
+    small = {m.seed: m.E for m in chosen}
+    difference = mean_of([small[m.seed] - m.E for m in data.large]).interval()
+    return conclude(
+        "C42",
+        [_below_zero(difference)],
+        decidable=_decidable(data.at),
+        measured=short(difference.value),
+        uncertainty={"95 % interval": [short(difference.low), short(difference.high)]},
+    )
+
+
+def _below_zero(difference: Estimate) -> bool | None:
+    if difference.high < 0:
+        return True
+    return False if difference.low > 0 else None
+
+
+def _table(data: Data, name: str) -> dict[int, list[float]]:
+    """A number of each bet on true labels, by batch size and then by seed."""
+    ladder = SIZES[data.at.scale].ladder
+    return {B: [getattr(b, name) for b in data.bets if b.batch_size == B] for B in ladder}
+
+
+def _judge_ladder(data: Data) -> Judgement:
+    """C43: an interior batch size pays least for the last block, that of the best accuracy."""
+    losses, accuracies = _table(data, "last_loss"), _table(data, "test_accuracy")
+    ladder = list(losses)
+    best = int(np.argmin([np.mean(losses[B]) for B in ladder]))
+    accurate = int(np.argmax([np.mean(accuracies[B]) for B in ladder]))
+    ends = [_difference(losses[ladder[end]], losses[ladder[best]]) for end in (0, -1)]
+    interior = 0 < best < len(ladder) - 1
+    worse = [_below_zero(Estimate(-e.value, e.std, -e.high, -e.low, e.n)) for e in ends]
+    sums = _table(data, "E")
+    return conclude(
+        "C43",
+        [abs(best - accurate) <= 1, interior, *(worse if interior else [])],
+        decidable=_decidable(data.at),
+        measured={
+            "best B by the last block": _size(ladder[best], ladder),
+            "best B by test accuracy": _size(ladder[accurate], ladder),
+            "best B by the whole sum": _size(min(sums, key=lambda B: np.mean(sums[B])), ladder),
+            "the smallest B pays more, nats an example": short(ends[0].value),
+            "the full batch pays more": short(ends[1].value),
+        },
+        uncertainty={"95 % intervals": [[short(e.low), short(e.high)] for e in ends]},
+    )
+
+
+def _difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
+    """Paired by seed."""
+    return mean_of(np.subtract(a, b)).interval()
+
+
+def _size(batch_size: int, ladder: Sequence[int]) -> int | str:
+    return "full" if batch_size == ladder[-1] else batch_size
+
+
+def _judge_sampling(data: Data) -> Judgement:
+    """C44: both E negative for true labels; the Laplace E of random labels not far below 0."""
+    parts: list[bool | None] = []
+    for s in data.sampled:
+        if s.labels == "true":
+            parts += [s.E + _CERTAIN < 0, _sign(s.at_map.E, positive=False)]
+        else:
+            parts.append(None if math.isnan(s.at_map.E) else s.at_map.E >= _SLIGHT)
+    measured, uncertainty = {}, {}
+    for labels in LABELS:
+        for prior in _priors(data):
+            group = [s for s in data.sampled if (s.labels, s.prior_precision) == (labels, prior)]
+            name = f"{labels} labels, prior {prior:g}"
+            gap = mean_of([s.at_map.E - s.E for s in group])
+            measured[f"E sampled, {name}"] = short(float(np.mean([s.E for s in group])))
+            measured[f"E at the MAP minus sampled, {name}"] = short(gap.value)
+            uncertainty[name] = short(gap.std)
+    return conclude(
+        "C44",
+        parts,
+        decidable=_decidable(data.at),
+        measured=measured,
+        uncertainty=uncertainty,
+    )
+
+
+def _range(values: Iterable[float]) -> list[float | None]:
+    """The lowest and the highest over seeds; None where there is none."""
+    found = list(values)
+    return [short(min(found)), short(max(found))] if found else [None, None]
+
+
+def _measurements(data: Data) -> Iterator[Measurement]:
+    for prior in _priors(data):
+        for labels in LABELS:
+            group = [m for m in data.maps if (m.labels, m.prior_precision) == (labels, prior)]
+            yield Measurement(
+                f"E at the MAP, {labels} labels, prior {prior:g}",
+                str(mean_of([m.E for m in group])),
+                f"B = {SMALL}, {_reached(group)}",
+            )
+    yield Measurement(
+        f"E at the MAP, true labels, prior {_priors(data)[0]:g}, from the full batch",
+        str(mean_of([m.E for m in data.large])),
+        _reached(data.large),
+    )
+    ladder = SIZES[data.at.scale].ladder
+    for B in ladder:
+        bets = [b for b in data.bets if b.batch_size == B]
+        yield Measurement(
+            f"prequential, true labels, B = {_size(B, ladder)}",
+            f"E = {mean_of([b.E for b in bets])}, last block "
+            f"{mean_of([b.last_loss for b in bets])} nats an example, test accuracy "
+            f"{mean_of([b.test_accuracy for b in bets])}",
+            _bets_how(bets),
+        )
+    yield Measurement(
+        f"prequential, random labels, B = {SMALL}",
+        f"E = {mean_of([b.E for b in data.random_bets])}",
+        _bets_how(data.random_bets),
+    )
+    for prior in _priors(data):
+        for labels in LABELS:
+            chosen = [s for s in data.sampled if (s.labels, s.prior_precision) == (labels, prior)]
+            yield Measurement(
+                f"E sampled, {labels} labels, prior {prior:g}",
+                str(mean_of([s.E for s in chosen])),
+                f"an upper bound; at the MAP {mean_of([s.at_map.E for s in chosen])}; effective "
+                f"chains {np.mean([s.effective_sample_size for s in chosen]):.2g}, acceptance "
+                f"{np.mean([s.acceptance for s in chosen]):.2f}, "
+                f"{_reached([s.at_map for s in chosen])}",
+            )
+
+
+def _bets_how(group: Sequence[Bet]) -> str:
+    plain = mean_of([b.E_plain for b in group])
+    temperatures = ", ".join(
+        "null" if math.isnan(b.temperature) else f"{b.temperature:g}" for b in group
+    )
+    return (
+        f"{len(group)} seeds; without the mixture E = {plain}, last block "
+        f"{np.mean([b.last_loss_plain for b in group]):.3g}; temperature believed: {temperatures}"
+    )
+
+
+def _reached(group: Sequence[AtMap]) -> str:
+    at_map = sum(m.status == "map" for m in group)
+    left = max(m.left for m in group)
+    return f"{at_map} of {len(group)} at a MAP, {left:.2g} nats left at the most"
+
+
+def _draw_labels(data: Data) -> Picture:
+    rows: list[tuple[str, list[float], int]] = []
+    for colour, labels in enumerate(LABELS):
+        rows += [
+            (
+                f"{labels}, at the MAP, prior {prior:g}",
+                [m.E for m in data.maps if (m.labels, m.prior_precision) == (labels, prior)],
+                colour,
+            )
+            for prior in _priors(data)
+        ]
+        bets = data.random_bets if labels == "random" else data.bets
+        rows.append(
+            (
+                f"{labels}, prequential",
+                [b.E for b in bets if b.batch_size == SMALL],
+                colour,
+            )
+        )
+    with house_style():
+        figure = Figure(figsize=(7, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        for k, (_, E, colour) in enumerate(rows):
+            axes.plot(E, [k] * len(E), "o", color=COLOURS[colour])
+        axes.axvline(0, color="grey", linewidth=0.8)
+        axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
+        axes.invert_yaxis()
+        axes.set(xlabel="E: below 0 the network is believed, above it guessing is")
+        svg = to_svg(figure)
+    told = "; ".join(f"{name}: E = {np.mean(E):.0f}" for name, E, _ in rows if E)
+    return Picture(
+        name="figure11-labels",
+        svg=svg,
+        caption=f"The paper's network from B = {SMALL} with true and with random labels: E at the "
+        "MAP under priors fixed beforehand, and prequential. A point a seed.",
+        alt=f"E by labels and kind of evidence: {told}.",
+    )
+
+
+def _draw_ladder(data: Data) -> Picture:
+    panels = (
+        ("last_loss", "last block, nats an example"),
+        ("E", "prequential E, all blocks"),
+        ("test_accuracy", "test accuracy of the last network"),
+    )
+    rungs = [*SIZES[data.at.scale].ladder]
+    # The full batch is that of the last training, half of all examples.
+    places = [min(B, SIZES[data.at.scale].n_train - SIZES[data.at.scale].blocks[-1]) for B in rungs]
+    with house_style():
+        figure = Figure(figsize=(11, 3.4), layout="constrained")
+        for axes, (name, label) in zip(figure.subplots(1, 3), panels, strict=True):
+            table = np.array([_table(data, name)[B] for B in rungs])  # (rungs, seeds)
+            for seed, column in enumerate(table.T):
+                axes.plot(places, column, color=COLOURS[seed % len(COLOURS)], alpha=0.5)
+            axes.plot(places, table.mean(axis=1), "ko-", markersize=4)
+            axes.set(xscale="log", xlabel="batch size B", ylabel=label)
+            plain_log(axes.xaxis)
+        svg = to_svg(figure)
+    losses, accuracies = _table(data, "last_loss"), _table(data, "test_accuracy")
+    told = "; ".join(
+        f"B = {_size(B, rungs)}: {np.mean(losses[B]):.3f} nats, {np.mean(accuracies[B]):.3f}"
+        for B in rungs
+    )
+    return Picture(
+        name="figure11",
+        svg=svg,
+        caption="The prequential evidence by batch size: what the networks trained on the first "
+        "half pay for the second, the sum over all blocks, and the test accuracy of the same "
+        "networks. A line a seed, the mean in black; the last point is the full batch.",
+        alt=f"Three charts against the batch size; last block's loss and test accuracy: {told}.",
+    )
+
+
+SECTION = Section("11", "Figure 11: evidence that may be bet on", measure, judge, draw)

@@ -1,0 +1,74 @@
+"""Appendix E again, in the paper's unit of the learning rate and with a margin: reading R31.
+
+The paper averages its cost over the ten classes as well as over examples, so the learning rate of
+0.1 that its heuristic begins with is 0.01 in the usual unit. "No loss" is a loss of less than 0.002
+of accuracy: for the tuner on validation images, and at the end on test images, by twelve fresh
+seeds paired between the first recipe and the last.
+"""
+
+from dataclasses import replace
+
+from noisescale.paper.appendix_e import SIZES, Tuned, tune_and_test
+from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.runs import short
+from noisescale.paper.section import Circumstances, Context, Measurement
+from noisescale.uncertainty import Estimate
+
+MARGIN = 0.002
+_LEARNING_RATE = 0.1 / 10  # the paper's, of a cost averaged over ten classes
+_FACTOR = 9  # by which the batch is to grow
+_FRESH = {"smoke": 2, "quick": 3, "full": 12}
+
+
+def measure_tuning(context: Context) -> Tuned:
+    """The heuristic of appendix E on MNIST from the paper's own learning rate."""
+    size = replace(SIZES[context.scale], n_fresh=_FRESH[context.scale], fashion=False)
+    return tune_and_test(
+        context, context.data, size, learning_rate=_LEARNING_RATE, tolerance=MARGIN
+    )
+
+
+def judge_tuning(at: Circumstances, tuned: Tuned) -> Judgement:
+    """R31: nine times the batch, and no more than the margin lost on test images."""
+    first, last = tuned.result.start, tuned.result.recipe
+    difference = tuned.difference.interval()
+    return conclude(
+        "R31",
+        [last.batch_size >= _FACTOR * first.batch_size, within_margin(difference)],
+        decidable=at.scale == "full" and at.complete and len(tuned.before) >= _FRESH["full"],
+        measured={
+            "batch size, before": first.batch_size,
+            "after": last.batch_size,
+            "test accuracy, after minus before": short(difference.value),
+        },
+        uncertainty={
+            "95 % interval": [short(difference.low), short(difference.high)],
+            "fresh seeds": difference.n,
+        },
+    )
+
+
+def within_margin(difference: Estimate) -> bool | None:
+    """Whether the loss is less than the margin: by the whole 95 % interval, or not decided."""
+    if difference.low >= -MARGIN:
+        return True
+    return False if difference.high < -MARGIN else None
+
+
+def tuning_measurements(tuned: Tuned) -> list[Measurement]:
+    """What the report prints of it."""
+    result = tuned.result
+    runs = f"{result.n_runs} runs, {result.n_updates:,} updates, {result.seconds:.0f} s of training"
+    return [
+        Measurement(
+            "in the paper's unit: first and last batch size",
+            f"{result.start.batch_size} and {result.recipe.batch_size}",
+            f"{result.updates_before:,} and {result.updates_after:,} updates; tuning took {runs}",
+        ),
+        Measurement(
+            "in the paper's unit: test accuracy, last minus first",
+            str(tuned.difference.interval()),
+            f"{len(tuned.before)} fresh seeds, paired; the margin is {MARGIN:g}",
+        ),
+        Measurement("in the paper's unit: conclusion", result.conclusion, "on validation images"),
+    ]

@@ -1,0 +1,185 @@
+"""A module as a function of its flat free parameters: outputs at any point, in either precision.
+
+Its twins are copies in evaluation mode, in float64 and float32; the module itself is not touched.
+While a twin runs, attention takes the backend that differentiates in every mode (``math``), and the
+fused fast path of ``nn.TransformerEncoderLayer`` is off; both are as before afterwards.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from noisescale.errors import InputError
+from noisescale.evidence.problem import Array
+from noisescale.evidence.select import Select, chosen_of
+from noisescale.torch.tensors import to_numpy
+
+PRECISIONS = ("float64", "float32")
+
+
+class TorchModel:
+    """The twins of a module and the names of its free parameters, in order."""
+
+    def __init__(self, module: torch.nn.Module, select: Select | None = None) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
+        module = unwrapped(module)
+        self.twins = {name: _twin(module, getattr(torch, name)) for name in PRECISIONS}
+        free = {name: p for name, p in self.twins["float64"].named_parameters() if p.requires_grad}
+        if not free:
+            raise InputError("the module has no parameters that require gradients.")
+        if select is not None:
+            chosen = chosen_of(select, list(free), ".")
+            free = {name: free[name] for name, own in zip(list(free), chosen, strict=True) if own}
+        for twin in self.twins.values():  # torch.func needs no graph of their own
+            twin.requires_grad_(False)
+        self.device = next(iter(free.values())).device
+        self.params: dict[str, Array] = {name: to_numpy(p) for name, p in sorted(free.items())}
+        self.shapes = {name: value.shape for name, value in self.params.items()}
+        self._sizes = [value.size for value in self.params.values()]
+        self._recurrent = any(isinstance(m, torch.nn.RNNBase) for m in module.modules())
+
+    def __call__(self, precision: str, w: torch.Tensor, inputs: Any) -> torch.Tensor:
+        """The outputs of a batch at flat parameters ``w``, in the shape the module gives them."""
+        parts = torch.split(w, self._sizes)
+        values = {
+            name: part.reshape(shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+        args, kwargs = arguments(inputs)
+        try:
+            with differentiable(recurrent=self._recurrent):
+                returned = functional_call(self.twins[precision], values, args, kwargs)
+        except _OWN as error:
+            raise InputError(_sentence(error, precision)) from error
+        return logits_of(returned)
+
+    def tensor(self, values: Array, precision: str) -> torch.Tensor:
+        """A tensor on the module's device."""
+        return torch.as_tensor(values, dtype=getattr(torch, precision), device=self.device)
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The module inside of wrappers that spread it over devices or compile it."""
+    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while True:
+        if isinstance(module, parallel):
+            module = module.module
+        elif hasattr(module, "_orig_mod"):  # torch.compile's
+            module = module._orig_mod
+        else:
+            return module
+
+
+def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How a module is called with these inputs."""
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+def logits_of(returned: Any) -> torch.Tensor:
+    """The outputs among what a module returned: itself, ``logits``, or the first of several."""
+    if isinstance(returned, torch.Tensor):
+        return returned
+    if isinstance(getattr(returned, "logits", None), torch.Tensor):
+        return returned.logits
+    if isinstance(returned, Mapping):
+        tensors = [value for value in returned.values() if isinstance(value, torch.Tensor)]
+        chosen = returned.get("logits", tensors[0] if len(tensors) == 1 else None)
+        if isinstance(chosen, torch.Tensor):
+            return chosen
+        raise InputError(
+            f"the module returns a dict of {', '.join(map(str, returned))}: name its outputs "
+            "'logits', or wrap it in a module that returns them alone."
+        )
+    if isinstance(returned, (tuple, list)) and returned and isinstance(returned[0], torch.Tensor):
+        return returned[0]
+    raise InputError(
+        f"the module must return a tensor, a dict or an object with logits, or a tuple that begins "
+        f"with them, but returns a {type(returned).__name__}."
+    )
+
+
+@contextmanager
+def differentiable(*, recurrent: bool = False) -> Iterator[None]:
+    """Choose the kernels that differentiate in every mode, and restore the choice."""
+    fast_path, onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
+    torch.backends.mha.set_fastpath_enabled(False)
+    if recurrent:  # oneDNN's recurrent layers have neither forward nor batched derivatives
+        torch.backends.mkldnn.enabled = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        torch.backends.mkldnn.enabled = onednn
+
+
+def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """A copy in evaluation mode and this precision."""
+    twin = copy.deepcopy(module).to(dtype).eval()
+    for part in twin.modules():
+        if isinstance(part, torch.nn.RNNBase):
+            part.register_forward_pre_hook(_begin_at_zero, with_kwargs=True)
+        if type(part) is torch.nn.Embedding and part.padding_idx is not None:
+            part.forward = partial(_embed, part, part.weight.detach().clone())
+    # Transformers' models: no cache of keys, and attention in plain operations.
+    if hasattr(getattr(twin, "config", None), "use_cache"):
+        twin.config.use_cache = False
+    if callable(getattr(twin, "set_attn_implementation", None)):
+        twin.set_attn_implementation("eager")
+    return twin
+
+
+def _embed(module: torch.nn.Embedding, fixed: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """An embedding whose row for padding is constant, as training leaves it.
+
+    PyTorch's own has no gradient for that row in reverse mode, and one in forward mode.
+    """
+    padding = torch.arange(len(fixed), device=fixed.device) == module.padding_idx
+    weight = torch.where(padding[:, None], fixed, module.weight)
+    return torch.nn.functional.embedding(tokens, weight)
+
+
+def _begin_at_zero(
+    module: torch.nn.RNNBase, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The first state of a recurrent layer, made from its inputs.
+
+    PyTorch's own zeros are the same for all examples under ``vmap``, and cannot take in place what
+    differs between them.
+    """
+    x = args[0] if args else None
+    if len(args) != 1 or "hx" in kwargs or not isinstance(x, torch.Tensor) or x.ndim != 3:
+        return None
+    n = x.shape[0] if module.batch_first else x.shape[1]
+    rows = module.num_layers * (2 if module.bidirectional else 1)
+    h = x.new_zeros(rows, n, module.proj_size or module.hidden_size)
+    state = (h, x.new_zeros(rows, n, module.hidden_size)) if module.mode == "LSTM" else h
+    return (x, state), kwargs
+
+
+_OWN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
+
+
+def _sentence(error: Exception, precision: str) -> str:
+    """Which submodule failed, and how."""
+    inner, trace = "the module", error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module):
+            inner = type(owner).__name__
+        trace = trace.tb_next
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return (
+        f"{inner} fails on these inputs in evaluation mode and {precision}, with derivatives by "
+        f"torch.func: {reason[:200]}; change its inputs, replace that layer, or freeze what comes "
+        "up to it and give its outputs as data."
+    )

@@ -1,0 +1,122 @@
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import noisescale as ns
+from noisescale.errors import InputError
+from noisescale.noise.devices import Devices, layout, layouts, whole_batch
+
+
+@given(st.integers(1, 5000), st.integers(1, 16), st.integers(1, 600))
+def test_every_layout_and_no_other(share, world_size, most):
+    batch = share * world_size
+    found = layouts(batch, world_size=world_size, max_per_device_batch_size=most)
+    naive = [(share // k, k) for k in range(1, share + 1) if share % k == 0 and share // k <= most]
+    assert [(d.per_device_batch_size, d.gradient_accumulation_steps) for d in found] == naive
+    assert all(d.batch_size == batch and d.world_size == world_size for d in found)
+
+
+@given(st.integers(1, 10**6), st.integers(2, 64))
+def test_a_batch_that_does_not_divide_names_those_that_do(batch, world_size):
+    if batch % world_size == 0:
+        assert layouts(batch, world_size=world_size)
+        return
+    with pytest.raises(InputError) as error:
+        layouts(batch, world_size=world_size)
+    low = batch // world_size * world_size
+    named = [str(low), str(low + world_size)] if low else [str(world_size)]
+    assert all(size in str(error.value) for size in named)
+
+
+def test_what_is_fixed_stays():
+    assert layout(64, world_size=2) == Devices(per_device_batch_size=32, world_size=2)
+    four = Devices(per_device_batch_size=8, gradient_accumulation_steps=4, world_size=2)
+    assert layout(64, world_size=2, per_device_batch_size=8) == four
+    assert layout(64, world_size=2, gradient_accumulation_steps=4) == four
+    assert layout(64, world_size=2, max_per_device_batch_size=10) == four
+    assert layout(64, world_size=2, per_device_batch_size=8, gradient_accumulation_steps=4) == four
+    assert math.prod(four.to_dict().values()) == 64
+    with pytest.raises(InputError, match="60 cannot be made of 8 a device on 2 devices: 48 and 64"):
+        layout(60, world_size=2, per_device_batch_size=8)
+    with pytest.raises(InputError, match="5 cannot be made of .*: the smallest that does is 16"):
+        layout(5, world_size=2, per_device_batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: whole_batch(32, per_device_batch_size=8, world_size=2),
+            "batch_size 32 is not 8 a device x 1 accumulated x 2 devices = 16: batch_size is that "
+            "of one update, over all devices",
+        ),
+        (lambda: whole_batch(None), "say how large the batch is"),
+        (lambda: whole_batch(8, world_size=2), "world_size goes with per_device_batch_size"),
+        (
+            lambda: whole_batch(8, gradient_accumulation_steps=2),
+            "gradient_accumulation_steps goes with per_device_batch_size",
+        ),
+        (lambda: whole_batch(None, per_device_batch_size=0), "per_device_batch_size must be at l"),
+    ],
+)
+def test_per_device_for_global_is_caught(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_the_product_is_the_batch():
+    size = whole_batch(64, per_device_batch_size=8, gradient_accumulation_steps=4, world_size=2)
+    assert size == 64
+
+
+def test_a_launcher_says_how_many_train_together():
+    code = (
+        "from noisescale.noise.devices import whole_batch; "
+        "print(whole_batch(None, per_device_batch_size=8))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"WORLD_SIZE": "4"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "32\n"
+
+
+def recipe(**changes):
+    tokens = {"batch_size": 65_536, "n_train": 10**9, "unit": "tokens", "sequence_length": 1024}
+    return ns.Recipe(learning_rate=0.1, **tokens | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 64}, "64 tokens is less than one sequence of 1024: if 64 counts sequences"),
+        ({"batch_size": 65_000}, "no whole number of sequences of 1024: 64512 and 65536 are"),
+        ({"sequence_length": None}, "needs sequence_length, the tokens of one example"),
+        ({"n_train": 60_000}, "at most 60000, the number of training tokens, got 65536: are both"),
+        ({"unit": "words"}, "unit must be one of examples, tokens, got 'words'"),
+        ({"unit": "examples", "n_train": 500}, "is n_train not a number of batches"),
+        ({"sequence_length": 0}, "sequence_length must be at least 1"),
+    ],
+)
+def test_mistaken_units_are_caught(changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        recipe(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_tokens_given_as_examples_are_noted():
+    (note,) = ns.Recipe(
+        learning_rate=0.1, batch_size=524_288, n_train=10**10, sequence_length=2048
+    ).notes
+    assert "1.1e+09 tokens an update: if 524288 counts tokens, say unit='tokens'" in note
+    assert (
+        ns.Recipe(learning_rate=0.1, batch_size=256, n_train=10**6, sequence_length=8).notes == ()
+    )

@@ -1,0 +1,76 @@
+"""A PyTorch module's prequential evidence, against the same training by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+import noisescale as ns
+from noisescale.errors import InputError
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+pytestmark = [
+    pytest.mark.frameworks,
+    # PyTorch's own forward derivatives use it.
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 3, size=90)
+X = RNG.normal(size=(90, 2)) + 2.5 * np.stack([Y == 1, Y == 2], axis=1)
+RECIPE = {"batch_size": 20, "steps": 100, "momentum": 0.9}
+OPTIONS = {"blocks": [30, 60], "orders": 1}
+
+
+def make():
+    return torch.nn.Linear(2, 3)
+
+
+def test_it_pays_what_the_trained_module_predicts():
+    from noisescale.evidence.prequential.blocks import fit_seed, order_of
+
+    fit = ns.torch.fit_function(make, learning_rate=0.1, **RECIPE)
+    found = ns.prequential_evidence(fit, (X, Y), temperatures=(1.0,), floor=0.0, **OPTIONS)
+    order = order_of(0, 0, 90)
+    predicted = fit(X[order[:30]], Y[order[:30]], seed=fit_seed(0, 0, 30, 0))(X[order[30:]])
+    expected = -np.log(predicted[np.arange(60), Y[order[30:]]]).sum()
+    assert found.losses[0, 0, 0] == pytest.approx(expected, rel=1e-12)
+    assert found.E < -20
+
+
+def test_divergence_predicts_all_classes_alike():
+    def deep():
+        return torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+    wild = ns.torch.fit_function(deep, learning_rate=1e30, **RECIPE)
+    found = ns.prequential_evidence(wild, (X, Y), **OPTIONS)
+    np.testing.assert_allclose(found.losses, 60 * math.log(3))
+
+
+def test_one_logit_is_of_the_second_class():
+    y = (Y > 0).astype(int)
+
+    def loss(outputs, y):
+        return torch.nn.functional.binary_cross_entropy_with_logits(outputs[:, 0], y.float())
+
+    fit = ns.torch.fit_function(
+        lambda: torch.nn.Linear(2, 1), learning_rate=0.1, loss=loss, **RECIPE
+    )
+    assert ns.prequential_evidence(fit, (X, y), **OPTIONS).E < -10
+
+
+def test_a_module_in_place_of_its_maker():
+    with pytest.raises(InputError, match="make_module must be a function"):
+        ns.torch.fit_function(make(), learning_rate=0.1, **RECIPE)
+
+
+def test_an_evidence_of_a_module_can_be_refined():
+    pytest.importorskip("arviz_stats", reason="arviz-stats is an extra")
+    data = torch.tensor(X, dtype=torch.float32), torch.tensor(Y)
+    module = make()
+    found = ns.torch.log_evidence(module, data, prior_precision=1.0, at="map").refine(500)
+    model = ns.softmax_regression(2, 3)
+    twin = ns.log_evidence(model, model.init(0), (X, Y), prior_precision=1.0, at="map").refine(500)
+    error = math.hypot(found.log_evidence_std, twin.log_evidence_std)
+    assert abs(found.log_evidence - twin.log_evidence) < 4 * error + 0.01
+    assert found.trusted

@@ -1,0 +1,329 @@
+"""Recipes pasted into real scripts: they train with the batch, accumulation and rates named."""
+
+from dataclasses import replace
+
+import pytest
+
+import noisescale as ns
+from noisescale.errors import InputError
+
+pytestmark = pytest.mark.frameworks
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+
+N = 64
+SGD = ns.Recipe(
+    learning_rate=0.1, batch_size=16, n_train=N, momentum=0.9, weight_decay=1e-3, epochs=1
+)
+ADAMW = ns.AdamRecipe(
+    learning_rate=1e-3,
+    batch_size=16,
+    n_train=N,
+    betas=(0.8, 0.95),
+    weight_decay=0.1,
+    decoupled=True,
+    epochs=1,
+    warmup_steps=2,
+)
+SCALED = [SGD.scaled_to(batch_size=32), ADAMW.scaled_to(batch_size=32)]
+NAMES = ["sgd", "adamw"]
+
+
+def read_back(optimizer, recipe, **batch):
+    """The recipe that a trained script's optimiser has, which must be the one pasted."""
+    found = ns.Recipe.from_optimizer(optimizer, n_train=N, epochs=1, **batch)
+    found = replace(found, warmup_steps=recipe.warmup_steps, notes=())
+    for name in ("learning_rate", "weight_decay"):
+        assert getattr(found, name) == pytest.approx(getattr(recipe, name), rel=1e-11)
+    same = replace(
+        found, learning_rate=recipe.learning_rate, weight_decay=recipe.weight_decay, notes=()
+    )
+    if isinstance(recipe, ns.AdamRecipe):
+        assert found.betas == pytest.approx(recipe.betas, rel=1e-11)
+        assert found.eps == pytest.approx(recipe.eps, rel=1e-11)
+        same = replace(same, betas=recipe.betas, eps=recipe.eps, notes=())
+    assert same == recipe
+    return found
+
+
+def data():
+    torch.manual_seed(0)
+    x = torch.randn(N, 3)
+    return torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+
+
+@pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
+def test_a_pytorch_loop(recipe):
+    from torch.utils.data import DataLoader
+
+    train_set, model = data(), torch.nn.Linear(3, 2)
+    text = recipe.to("pytorch", max_per_device_batch_size=8)
+    script = {"torch": torch, "DataLoader": DataLoader, "train_set": train_set, "model": model}
+    exec(text, script)
+    optimizer, steps = script["optimizer"], script["accumulation_steps"]
+    sizes, rates, updates = [], [], 0
+    for k, (x, y) in enumerate(script["loader"], start=1):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        (loss / steps).backward()
+        sizes.append(len(y))
+        if k % steps == 0:
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            optimizer.zero_grad()
+            updates += 1
+            if "warmup" in script:
+                script["warmup"].step()
+    assert (set(sizes), steps, updates) == ({8}, 4, N // 32)
+    read_back(optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4)
+    assert sum(sizes[:steps]) == recipe.batch_size
+    if recipe.warmup_steps:
+        n = recipe.warmup_steps
+        assert rates[0] == pytest.approx(recipe.learning_rate / (n + 1))
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(
+            recipe.learning_rate * (updates / n + (1 - updates / n) / (n + 1))
+        )
+
+
+@pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
+@pytest.mark.filterwarnings("ignore")  # those of transformers and accelerate are theirs
+def test_a_trainer(recipe, tmp_path):
+    transformers = pytest.importorskip("transformers")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+            self.seen = []
+
+        def forward(self, x, labels):
+            self.seen.append(len(labels))
+            logits = self.linear(x)
+            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    text = recipe.to("transformers", max_per_device_batch_size=8)
+    script = {"TrainingArguments": transformers.TrainingArguments}
+    exec(text, script)
+    arguments = script["training_args"]
+    arguments.output_dir = str(tmp_path)
+    for name, value in {"report_to": [], "disable_tqdm": True, "save_strategy": "no"}.items():
+        setattr(arguments, name, value)
+    model = Model()
+    examples = [{"x": x, "labels": y} for x, y in data()]
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=examples)
+    ended = trainer.train()
+    assert ended.global_step == N // recipe.batch_size
+    assert set(model.seen) == {8}
+    assert len(model.seen) == ended.global_step * 4
+    assert arguments.warmup_steps == (recipe.warmup_steps or 0)
+    found = read_back(
+        trainer.optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4
+    )
+    assert type(found) is type(recipe)
+
+
+@pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
+@pytest.mark.filterwarnings("ignore")
+def test_a_lightning_module(recipe, tmp_path):
+    lightning = pytest.importorskip("lightning")
+    from torch.utils.data import DataLoader
+
+    def trainer(**options):
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        return lightning.Trainer(
+            **options,
+            **quiet,
+            enable_checkpointing=False,
+            accelerator="cpu",
+            default_root_dir=tmp_path,
+        )
+
+    text = recipe.to("lightning", max_per_device_batch_size=8)
+    script = {"torch": torch, "DataLoader": DataLoader, "train_set": data(), "Trainer": trainer}
+    exec(text, script)
+
+    class Module(lightning.LightningModule):
+        configure_optimizers = script["configure_optimizers"]
+
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+            self.seen = []
+
+        def training_step(self, batch, _):
+            x, y = batch
+            self.seen.append(len(y))
+            return torch.nn.functional.cross_entropy(self.linear(x), y)
+
+    module = Module()
+    script["trainer"].fit(module, script["loader"])
+    assert set(module.seen) == {8}
+    assert script["trainer"].global_step == N // recipe.batch_size
+    assert len(module.seen) == 4 * script["trainer"].global_step
+    (optimizer,) = script["trainer"].optimizers
+    read_back(optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_growing_batch_in_lightning(tmp_path):
+    lightning = pytest.importorskip("lightning")
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
+
+    schedule = ns.Recipe(learning_rate=0.1, batch_size=4, n_train=400).as_batch_schedule(
+        [(0, 0.1), (2, 0.05), (3, 0.025)], multiple_of=4
+    )
+    callback = eval(
+        schedule.to("lightning"), {"GradientAccumulationScheduler": GradientAccumulationScheduler}
+    )
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+            self.updates = []
+
+        def training_step(self, batch, _):
+            x, y = batch
+            return torch.nn.functional.cross_entropy(self.linear(x), y)
+
+        def on_train_epoch_end(self):
+            self.updates.append(self.trainer.global_step)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    module = Module()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(
+        max_epochs=4,
+        callbacks=[callback],
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+        enable_checkpointing=False,
+        **quiet,
+    )
+    trainer.fit(module, torch.utils.data.DataLoader(data(), batch_size=4))
+    # 16 batches an epoch, of which 1, 1, 2, 4 make an update.
+    assert module.updates == [16, 32, 40, 44]
+
+
+def parameters():
+    return [torch.zeros(2, requires_grad=True)]
+
+
+def test_sgd_is_read_with_all_that_changes_its_noise():
+    optimizer = torch.optim.SGD(parameters(), lr=0.4, momentum=0.9, dampening=0.5)
+    recipe = ns.Recipe.from_optimizer(optimizer, batch_size=32, n_train=1000)
+    assert recipe.effective_learning_rate == pytest.approx(2.0)
+    nesterov = torch.optim.SGD(parameters(), lr=0.4, momentum=0.9, nesterov=True)
+    read = ns.Recipe.from_optimizer(nesterov, batch_size=32, n_train=1000)
+    assert read.nesterov
+    assert "nesterov=True" in read.scaled_to(batch_size=64).to("pytorch")
+
+
+@pytest.mark.parametrize(
+    ("options", "gain"),
+    [
+        ({"momentum": 0.9}, 10),
+        ({"momentum": 0.9, "nesterov": True}, 10),
+        ({"momentum": 0.9, "dampening": 0.9}, 1),
+        ({"momentum": 0.5, "dampening": 0.2}, 1.6),
+        ({"dampening": 0.2}, 1),
+    ],
+)
+def test_the_effective_learning_rate_is_what_pytorch_moves_by(options, gain):
+    w = torch.zeros(1, requires_grad=True, dtype=torch.float64)
+    optimizer = torch.optim.SGD([w], lr=0.01, **options)
+    recipe = ns.Recipe.from_optimizer(optimizer, batch_size=1, n_train=10)
+    for _ in range(2000):  # 0.9^2000 is nothing
+        before = w.item()
+        w.grad = torch.ones(1, dtype=torch.float64)
+        optimizer.step()
+    assert before - w.item() == pytest.approx(0.01 * gain, rel=1e-9)
+    assert recipe.effective_learning_rate == pytest.approx(0.01 * gain, rel=1e-12)
+
+
+def test_adam_and_adamw_are_told_apart():
+    adam = torch.optim.Adam(parameters(), lr=1e-3, weight_decay=0.1)
+    adamw = torch.optim.AdamW(parameters(), lr=1e-3, weight_decay=0.1)
+    read = [ns.Recipe.from_optimizer(o, batch_size=8, n_train=1000) for o in (adam, adamw)]
+    assert [recipe.decoupled for recipe in read] == [False, True]
+    assert [r.scaled_to(batch_size=32).weight_decay for r in read] == pytest.approx([0.1, 0.2])
+    assert "torch.optim.Adam(" in read[0].to("pytorch")
+    assert "has no Adam with an L2 penalty" in read[0].to("transformers")
+    amsgrad = torch.optim.AdamW(parameters(), amsgrad=True)
+    assert "amsgrad" in ns.Recipe.from_optimizer(amsgrad, batch_size=8).notes[0]
+
+
+def test_schedulers_groups_and_wrappers():
+    optimizer = torch.optim.SGD(parameters(), lr=0.4)
+    torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01)
+    assert optimizer.param_groups[0]["lr"] < 0.01
+    recipe = ns.Recipe.from_optimizer(optimizer, batch_size=32, n_train=1000)
+    assert recipe.learning_rate == 0.4
+    assert "initial_lr" in recipe.notes[0]
+
+    decayed = [{"params": parameters(), "weight_decay": 0.1}, {"params": parameters()}]
+    read = ns.Recipe.from_optimizer(torch.optim.AdamW(decayed, weight_decay=0.0), batch_size=4)
+    assert read.weight_decay == 0.1
+    assert "weight decays of 0, 0.1" in read.notes[0]
+
+    groups = torch.optim.SGD([{"params": parameters(), "lr": 1.0}, {"params": parameters()}], lr=2)
+    with pytest.raises(InputError, match=r"differ in lr \(1.0, 2.0\): choose one with group=0"):
+        ns.Recipe.from_optimizer(groups, batch_size=4)
+    assert ns.Recipe.from_optimizer(groups, batch_size=4, group=1).learning_rate == 2
+    with pytest.raises(InputError, match="2 parameter groups, and none has number 2"):
+        ns.Recipe.from_optimizer(groups, batch_size=4, group=2)
+
+    accelerate = pytest.importorskip("accelerate")
+    prepared = accelerate.Accelerator(cpu=True).prepare(optimizer)
+    assert ns.Recipe.from_optimizer(prepared, batch_size=4).learning_rate == 0.4
+
+
+def test_tokens_from_what_a_device_holds():
+    adamw = torch.optim.AdamW(parameters(), lr=3e-4)
+    read = ns.Recipe.from_optimizer(
+        adamw,
+        per_device_batch_size=8,
+        gradient_accumulation_steps=4,
+        world_size=2,
+        unit="tokens",
+        sequence_length=1024,
+        batch_size=65_536,
+    )
+    assert (read.batch_size, read.examples) == (65_536, 64)
+    with pytest.raises(InputError, match="batch_size 32 is not 8 a device x 4 .* x 2 devices = 64"):
+        ns.Recipe.from_optimizer(
+            adamw,
+            per_device_batch_size=8,
+            gradient_accumulation_steps=4,
+            world_size=2,
+            unit="tokens",
+            sequence_length=1024,
+            batch_size=32_768,
+        )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.optim.RMSprop(parameters()), "SGD, Adam and AdamW, and not for RMSprop"),
+        (lambda: torch.nn.Linear(1, 1), "must be one of PyTorch's, .* got Linear"),
+        (lambda: "sgd", "got str"),
+    ],
+)
+def test_other_optimisers_are_refused_in_a_sentence(make, message):
+    with pytest.raises(InputError, match=message):
+        ns.Recipe.from_optimizer(make(), batch_size=8)
+
+
+def test_processes_that_train_together_are_asked():
+    import torch.distributed as dist
+
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        optimizer = torch.optim.SGD(parameters(), lr=0.1)
+        read = ns.Recipe.from_optimizer(optimizer, per_device_batch_size=8)
+        assert read.batch_size == 8
+    finally:
+        dist.destroy_process_group()
