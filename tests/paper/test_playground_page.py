@@ -146,6 +146,8 @@ class TestInABrowser:
         moved = RECIPE.scaled_to(batch_size=int(hands.text("batchSize-value")), rule="linear")
         assert moved.batch_size < RECIPE.batch_size
         assert float(hands.text("learningRate-value")) == float(f"{moved.learning_rate:.3g}")
+        assert float(hands.text("level")) == float(f"{RECIPE.kept('linear'):.3g}")
+        assert hands.text("status").startswith(f"g is kept: B = {moved.batch_size}, ε = ")
         hands.tab_to("momentum")
         hands.browser.press("ArrowLeft")
         halved = moved.scaled_to(momentum=float(hands.text("momentum-value")), rule="linear")

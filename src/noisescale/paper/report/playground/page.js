@@ -58,6 +58,7 @@
     }
     const best = rule.bestBatch(law, settings, steps), { batchSize, nTrain } = settings;
     part("g").textContent = number(rule.noiseScale(settings));
+    part("level").textContent = number(rule.level(settings));
     part("effective").textContent = number(rule.effective(settings));
     part("epochs").textContent = number((steps * batchSize) / nTrain);
     part("best").textContent = `${number(best.value)} [${number(best.low)}, ${number(best.high)}], `
@@ -195,7 +196,7 @@
     } else {
       const { recipe, refusal } = rule.keeping(kept, wanted, name);
       if (recipe) settings = recipe;
-      else say(refusal);
+      say(refusal ?? `g is kept: ${described(settings)}.`);
     }
     showSettings();
   };
