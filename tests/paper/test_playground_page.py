@@ -231,6 +231,17 @@ class TestInABrowser:
         )
         assert nameless == []
 
+    def test_inside_another_page_it_says_how_tall_it_is(self, hands, tmp_path):
+        outer = tmp_path / "outer.html"
+        outer.write_text(
+            "<!DOCTYPE html><script>window.told = new Promise((done) => addEventListener('message',"
+            "({ data }) => done(data.playgroundHeight)))</script>"
+            "<iframe src='playground.html' style='width: 600px; height: 50px'></iframe>",
+            "utf-8",
+        )
+        hands.browser.open(outer.as_uri())
+        assert hands.browser.run("window.told") > 1_000
+
 
 def axe_core(folder):
     """The accessibility checker's source, from the npm registry; a skip if it is out of reach."""
