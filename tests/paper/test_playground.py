@@ -195,11 +195,15 @@ class TestSgd:
                     HIDDEN
                 }, {{ learningRate: 1e40, momentum: 0.9, nTrain: 50, batchSize: 5, seed: 0 }});
                 run.advance(100);
-                return {{ step: run.step, diverged: run.state().diverged }};
+                const net = noisescale.network(196, {HIDDEN}, 10);
+                net.w1.fill(NaN);
+                const seen = Number.isNaN(noisescale.evaluate(net, train, [0]).crossEntropy);
+                return {{ step: run.step, diverged: run.state().diverged, seen }};
                 }})({json.dumps(packed(*(a[:50] for a in small_digits()[:2])))})""",
             )
         )
         assert state["diverged"]
+        assert state["seen"]  # a rectifier must not turn what is not a number into 0
         assert state["step"] < 100
 
 

@@ -54,7 +54,8 @@ const noisescale = (() => {
   };
 
   // The layers' outputs for example i, in `work`: a is the hidden layer, p the probabilities. Returns
-  // the example's cross-entropy.
+  // the example's cross-entropy. Hidden units come four at a time, which takes half the time, so
+  // there must be a multiple of four.
   const forward = (net, images, i, work) => {
     const { hidden, classes, w1, b1, w2, b2 } = net, { a, p } = work;
     for (let j = 0; j < hidden; j += 1) a[j] = b1[j];
@@ -70,11 +71,11 @@ const noisescale = (() => {
     }
     for (let c = 0; c < classes; c += 1) p[c] = b2[c];
     for (let j = 0; j < hidden; j += 1) {
-      if (a[j] > 0) {
+      if (a[j] <= 0) { // not so if it is NaN, which must be seen
+        a[j] = 0;
+      } else {
         const v = a[j], row = j * classes;
         for (let c = 0; c < classes; c += 1) p[c] += v * w2[row + c];
-      } else {
-        a[j] = 0;
       }
     }
     let top = p[0];
@@ -108,7 +109,7 @@ const noisescale = (() => {
       for (let n = 0; n < batch.length; n += 1) {
         const i = batch[n];
         cost += forward(net, images, i, work);
-        p[images.label[i]] -= 1;  // now the derivatives by the logits
+        p[images.label[i]] -= 1; // now the derivatives by the logits
         for (let c = 0; c < classes; c += 1) {
           p[c] *= share;
           A.b2[c] += p[c];
