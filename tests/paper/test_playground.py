@@ -263,6 +263,21 @@ class TestRule:
                     assert answer["recipe"][js] == expected
         assert refused == 1  # a learning rate of 3 would need a batch of 1,920
 
+    def test_half_a_size_goes_to_the_even_one(self):
+        recipe = Recipe(learning_rate=0.5, batch_size=2, n_train=100)
+        rates = [0.625, 0.875]  # 2.5 and 3.5 examples
+        sizes = by_node(
+            with_code(
+                ["rule"],
+                f"""{rates}.map((learningRate) => noisescaleRule.keeping(25,
+                {{ learningRate, batchSize: 2, nTrain: 100, momentum: 0 }}, "learningRate"
+                ).recipe.batchSize)""",
+            )
+        )
+        assert sizes == [2, 4]
+        moved = [recipe.scaled_to(learning_rate=rate, rule="linear") for rate in rates]
+        assert sizes == [scaled.batch_size for scaled in moved]
+
     def test_the_law_predicts_as_the_librarys(self):
         setup = setup_of(playground_page())
         recipes = [
