@@ -10,6 +10,7 @@ import tempfile
 from tornado.websocket import websocket_connect
 
 _PATIENCE = 600  # for a browser that hangs, not for one on a busy machine
+_KEYS = {"Tab": 9, "Enter": 13, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
 
 
 class Browser:
@@ -75,6 +76,36 @@ class Browser:
             mobile=width < 600,
         )
 
+    def prefer(self, **features):
+        """What the reader has asked the system for: ``prefers_color_scheme="dark"``."""
+        chosen = [{"name": name.replace("_", "-"), "value": v} for name, v in features.items()]
+        self._send("Emulation.setEmulatedMedia", features=chosen)
+
+    def press(self, key):
+        """A key, by its name in JavaScript's events."""
+        about = {"key": key, "code": {" ": "Space"}.get(key, key)}
+        about["windowsVirtualKeyCode"] = _KEYS[key]
+        text = {" ": " ", "Enter": "\r"}.get(key)
+        down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
+        self._send("Input.dispatchKeyEvent", **down, **about)
+        self._send("Input.dispatchKeyEvent", type="keyUp", **about)
+
+    def mouse(self, event, point):
+        """The left button at a point: ``"mousePressed"``, ``"mouseMoved"``, ``"mouseReleased"``."""
+        held = {"button": "left", "buttons": 1, "clickCount": 1}
+        self._send("Input.dispatchMouseEvent", type=event, x=point[0], y=point[1], **held)
+
+    def click(self, selector):
+        """The left button on the middle of an element."""
+        box = (
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "e.scrollIntoView({ block: 'center', behavior: 'instant' });"
+            "const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
+        )
+        x, y, width, height = self.run(box)
+        for event in ("mousePressed", "mouseReleased"):
+            self.mouse(event, (x + width / 2, y + height / 2))
+
     def run(self, expression):
         """The value of a JavaScript expression."""
         answer = self._send(
@@ -114,7 +145,7 @@ class Browser:
                 self.complaints.append(message["params"])
             case "Network.requestWillBeSent":
                 url = message["params"]["request"]["url"]
-                if not url.startswith(("file:", "data:", "about:")):
+                if not url.startswith(("file:", "data:", "about:", "blob:")):
                     self.requests.append(url)
         return message
 

@@ -1,9 +1,11 @@
-"""A smoke report that all tests of the report share."""
+"""A smoke report and a browser that the tests of the report share."""
 
+import shutil
 import warnings
 
 import pytest
 
+from browser import Browser
 from noisescale.data import DataWarning
 from noisescale.jobs.progress import Progress
 from noisescale.paper import run_paper
@@ -30,3 +32,13 @@ def report(tmp_path_factory):
         warnings.simplefilter("ignore", DataWarning)
         made = run_paper(out, scale="smoke", progress=told)
     return made, out, told
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A real browser."""
+    binary = shutil.which("chromium") or shutil.which("chromium-browser")
+    if binary is None:
+        pytest.skip("needs Chromium: install Debian's chromium package")
+    with Browser(binary) as browser:
+        yield browser

@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from noisescale.paper.claims import Judgement, all_claims, counts, entries
 from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
+from noisescale.paper.report.playground import playground_parts
 from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
 
@@ -105,8 +106,9 @@ def render(
         corrections=CORRECTIONS,
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
-        style=_file("style.css"),
-        script=_file("calculator.js"),
+        playground=playground_parts().html,
+        style=_file("style.css") + playground_parts().style,
+        script=_file("calculator.js") + playground_parts().script,
     )
 
 
