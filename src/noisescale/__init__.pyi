@@ -25,6 +25,10 @@ from noisescale.noise import (
     AdamRecipe as AdamRecipe,
     BatchSchedule as BatchSchedule,
 )
+from noisescale.noise.batch_law import (
+    BatchSizeLaw as BatchSizeLaw,
+    BestBatch as BestBatch,
+)
 from noisescale.noise.gradients import (
     gradient_noise as gradient_noise,
     GradientNoise as GradientNoise,
@@ -49,6 +53,7 @@ from noisescale.sweep import (
     fit_scaling_rule as fit_scaling_rule,
     ScalingRule as ScalingRule,
 )
+from noisescale.sweep.batch_law import fit_batch_size_law as fit_batch_size_law
 from noisescale.jobs.progress import Progress as Progress
 
 # Train as the paper does.

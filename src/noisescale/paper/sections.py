@@ -15,6 +15,7 @@ from noisescale.paper import (
     figure8,
     figure9,
     figure10,
+    law,
     units,
 )
 from noisescale.paper.section import Section
@@ -29,6 +30,7 @@ SECTIONS: dict[str, Section] = {
         figure4,
         figure5,
         figure6,
+        law,
         figure7,
         figure8,
         figure9,

@@ -2,8 +2,9 @@
 
 The paper's way: the best size observed, with error bars that reach to the neighbouring sizes. Ours:
 the top of a cubic in log B around it, with a bootstrap interval over seeds (a cubic, because
-accuracy falls faster on the noisy side). The interval covers the seeds' noise, not what is left of
-the curve's asymmetry. A peak that the data do not resolve is ``undetermined``.
+accuracy falls faster on the noisy side). That interval covers the seeds' noise alone; ``corrected``
+is the same top with the cubic's own bias taken off, and an interval that knows of the grid too. A
+peak that the data do not resolve is ``undetermined``.
 """
 
 import math
@@ -21,6 +22,7 @@ from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 from noisescale.sweep.frames import check_frame, check_numbers
+from noisescale.sweep.peak_error import measure_error
 from noisescale.uncertainty import Estimate
 
 Array = NDArray[np.float64]
@@ -44,6 +46,9 @@ class Peak:
         fitted: the top of the cubic; None if undetermined.
         low, high: its 95 % interval; None if undetermined or with a single seed.
         undetermined: why no peak is resolved; None if one is.
+        corrected: the top less the bias that the cubic has on these sizes, with an interval from
+            the seeds' noise and from where the sizes lie (:mod:`noisescale.sweep.peak_error`). Also
+            for a peak that is not resolved, as long as there is a top; its interval is wide then.
         n_seeds: how many seeds this rests on.
         sizes, mean, std: the curve itself, a diverged run counted as chance, and its standard
             errors over seeds.
@@ -63,6 +68,7 @@ class Peak:
     sizes: tuple[float, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    corrected: Estimate | None = None
 
     @property
     def estimate(self) -> Estimate | None:
@@ -75,7 +81,8 @@ class Peak:
 
     def to_dict(self) -> dict[str, Any]:
         """The values by name."""
-        return asdict(self)
+        corrected = None if self.corrected is None else self.corrected.to_dict()
+        return asdict(self) | {"corrected": corrected}
 
     def __repr__(self) -> str:
         observed = (
@@ -85,7 +92,8 @@ class Peak:
         )
         if self.undetermined is not None:
             return f"Peak: undetermined ({self.undetermined}); {observed}"
-        return f"Peak: {self.over} {self.estimate}; {observed}; {self.n_seeds} seeds"
+        corrected = "" if self.corrected is None else f", corrected {self.corrected}"
+        return f"Peak: {self.over} {self.estimate}{corrected}; {observed}; {self.n_seeds} seeds"
 
 
 def find_peak(
@@ -131,7 +139,27 @@ def find_peak(
         sizes=tuple(_plain(size) for size in sizes),
         mean=tuple(float(value) for value in mean),
         std=tuple(float(value) for value in error),
+        corrected=_corrected(np.log(sizes), values, trained, near),
     )
+
+
+def _corrected(
+    log_sizes: Array, values: Array, trained: NDArray[np.bool_], near: Near
+) -> Estimate | None:
+    """The top less the cubic's bias on these sizes, with the grid's scatter in its interval."""
+    mean = values.mean(axis=0)
+    top = _top(log_sizes, mean, trained, near)
+    if top is None:
+        return None
+    alike = near(mean, int(np.argmax(mean))) & trained
+    error = measure_error(
+        log_sizes, values, alike, lambda curve: _top(log_sizes, curve, trained, near)
+    )
+    if error is None:
+        return None
+    middle = top - error.bias
+    value, low, high = np.exp([middle, middle - error.reach, middle + error.reach]).tolist()
+    return Estimate(value, value * error.std, low, high, len(values))
 
 
 def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
