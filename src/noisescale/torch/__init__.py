@@ -25,8 +25,17 @@ from noisescale.noise.gradients import GradientNoise, noise_of
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import to_numpy
 from noisescale.torch.train_function import train_function
+from noisescale.torch.watch import Watch, watch
 
-__all__ = ["evidence_curve", "gradient_noise", "log_evidence", "spectrum", "train_function"]
+__all__ = [
+    "Watch",
+    "evidence_curve",
+    "gradient_noise",
+    "log_evidence",
+    "spectrum",
+    "train_function",
+    "watch",
+]
 
 
 def log_evidence(

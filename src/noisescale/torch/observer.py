@@ -1,0 +1,408 @@
+"""Seeing the gradients of single examples while a model trains, without touching the run.
+
+Forward hooks on layers with rules keep what each use saw; tensor hooks on their outputs (which
+survive operations in place) get the output gradients in the run's own backward pass and turn both
+into sums of squared norms at once. Uses of a parameter that has several are kept until the pass
+ends, because their gradients add up before they are squared. When a pass ends, before anything
+clips or scales them back, the norm of the accumulated gradients is taken.
+"""
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noisescale.torch.calls import Call, outputs_of
+from noisescale.torch.capture import Layer
+from noisescale.torch.entry import Entry, make_entry
+from noisescale.torch.example_norms import Metric, factors_of, squares_of, sum_of_squares
+from noisescale.torch.factors import Factor, added
+from noisescale.torch.hooks import Hooks, backward_pass, on_gradient, when_backward_ends
+from noisescale.torch.replay import again
+from noisescale.torch.update import Pass, Update
+
+_HALF = (torch.float16, torch.bfloat16)
+TWICE = (
+    "backward ran twice through one forward pass (or torch.autograd.grad went through it as well): "
+    "such updates are not measured"
+)
+STALE = (
+    "gradients were there before an update's first backward pass: call zero_grad() after every "
+    "step, or such updates cannot be measured"
+)
+CHANGED = (
+    "gradients changed between the backward passes of one update (clipped, scaled or added to): "
+    "such updates are not measured"
+)
+UNLIKE = "one backward pass went through batches of different sizes: such updates are not measured"
+NOTHING = (
+    "no gradient reached the layers of the watched model: watch the model that is trained, and if "
+    "it is compiled, what torch.compile returned"
+)
+
+
+@dataclass(eq=False)
+class Use:
+    """One use of a layer: its input, and among how many examples."""
+
+    entry: Entry
+    layer: Layer
+    a: Tensor
+    n: int
+    seen: bool = False
+
+
+class Observer:
+    """The gradients that a model's backward passes leave, update by update.
+
+    Args:
+        model: what is trained, without wrappers.
+        called: what the run calls: the model itself, or its compiled twin.
+        label: the layer that a parameter's numbers are added to, by the parameter's name.
+        count_tokens: whether the valid tokens of every example are counted.
+        leave_out: whether parameters without rules are left out, not differentiated again.
+        averaged: whether processes average gradients when a pass ends, which comes first.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        called: nn.Module,
+        label: Callable[[str], str],
+        count_tokens: bool,
+        leave_out: bool,
+        averaged: bool,
+    ) -> None:
+        self.model, self.called, self.label = model, called, label
+        self.compiled = called is not model
+        self.count_tokens, self.leave_out, self.averaged = count_tokens, leave_out, averaged
+        self.known = {id(p): name for name, p in model.named_parameters()}
+        holders = Counter(
+            id(p)
+            for part in model.modules()
+            for _, p in part.named_parameters(recurse=False, remove_duplicate=False)
+        )
+        self.tied = {name for key, name in self.known.items() if holders[key] > 1}
+        self.entries: dict[nn.Module, Entry] = {}
+        self.hooks = Hooks()
+        self.generator = torch.Generator().manual_seed(0)
+        self.examples: int | None = None
+        self.metric: Metric | None = None
+        self.n_discarded = 0  # updates whose gradients were zeroed before a step
+        self.paused = False
+        self.cuda = any(p.device.type == "cuda" for p in model.parameters())
+        self._forget()
+
+    # What the watch asks for.
+
+    def start(self, examples: int | None, metric: Metric | None) -> None:
+        """Look at the next update, at so many examples of each batch (None: all)."""
+        self.examples, self.metric = examples, metric
+        self._forget()
+        if not self.hooks:
+            self._install()
+
+    def stop(self) -> None:
+        """Look away: no hook is left in the model."""
+        self.hooks.remove()
+        self._forget()
+
+    def take(self) -> Update:
+        """What the passes since the start left."""
+        update = self.update
+        if update.trouble is None and not update.passes:
+            update.trouble = NOTHING
+        return update
+
+    def followed(self) -> dict[str, nn.Parameter]:
+        """The parameters whose gradients are seen, by name."""
+        names = set().union(
+            *(e.plan.followed if self.leave_out else e.names for e in self.entries.values())
+        )
+        return {name: p for name, p in self.model.named_parameters() if name in names}
+
+    # Looking.
+
+    def _forget(self) -> None:
+        self.update = Update()
+        self.parts: dict[int, tuple[Any, float]] = {}  # which examples, of so many
+        self.depth, self.n = 0, 0
+        self.seconds, self.check_seconds, self.n_measured = 0.0, 0.0, 0
+        self._forget_pass()
+
+    def _forget_pass(self) -> None:
+        self.passes_running: list[int] = []
+        self.uses: Counter[Layer] = Counter()
+        self.deferred: list[tuple[Use, Tensor, float]] = []
+        self.pass_n: set[int] = set()
+        self.tokens: Tensor | None = None
+        for entry in self.entries.values():
+            entry.calls.clear()
+
+    def _install(self) -> None:
+        # Until it is known which modules are called from outside, all may be.
+        parts = list(self.entries) or list(self.model.modules())
+        for part in [self.called] if self.compiled else parts:
+            self.hooks.around(part, self._safe(self._enter), self._safe(self._leave))
+        for entry in self.entries.values():
+            self._tap(entry)
+
+    def _tap(self, entry: Entry) -> None:
+        for layer in () if self.compiled else entry.plan.layers:
+            self.hooks.after(layer.module, self._safe(self._keeper(entry, layer)))
+
+    def _looking(self) -> bool:
+        return not self.paused and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._looking():
+            return
+        self.depth += 1
+        if self.depth > 1 or self.passes_running:  # inside a call, or a checkpoint's second one
+            return
+        self.call = Call(args, kwargs)
+        self.n = self.call.n or 0
+        if module not in self.entries:
+            began = self._clock()
+            with self._pause():
+                inner = self.model if self.compiled else module
+                self.entries[module] = make_entry(inner, self.call, self.known)
+            self._tap(self.entries[module])
+            self.check_seconds += self._clock() - began
+
+    def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if not self._looking():
+            return
+        self.depth -= 1
+        entry = self.entries.get(module)
+        if self.depth or self.passes_running or entry is None:
+            return
+        out, n = outputs_of(output), self.n
+        if out is None or not out.requires_grad:
+            return
+        again = self.compiled or (entry.rest and not self.leave_out)
+        call = self.call.detached() if again else None
+        on_gradient(out, self._safe(lambda b: self._output_gradient(entry, call, n, b)))
+
+    def _keeper(self, entry: Entry, layer: Layer) -> Callable[..., Tensor | None]:
+        shared = layer.path in entry.plan.shared
+
+        def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor | None:
+            if not self._looking() or not isinstance(output, Tensor) or not output.requires_grad:
+                return None
+            a, z, n = (args[0] if args else kwargs["input"]).detach(), output, self.n
+            if shared:  # a copy for each example, which may be changed in place
+                a, z = (t.expand(n, *t.shape[t.shape[0] == 1 :]) for t in (a, z))
+                z = z.clone()
+            if not n or len(a) % n or len(z) % n:
+                self._trouble(f"layer '{layer.path}' sees no axis of {n} examples")
+                return None
+            use = Use(entry, layer, a, n)
+            self.uses[layer] += 1
+            on_gradient(z, self._safe(lambda b: self._gradient(use, b)))
+            return z if shared else None
+
+        return keep
+
+    # In the backward pass.
+
+    def _output_gradient(self, entry: Entry, call: Call | None, n: int, b: Tensor) -> None:
+        if self.paused or not self.hooks:
+            return
+        began = self._clock()
+        self._in_pass(n)
+        if self.count_tokens and b.ndim < 3:
+            self._trouble(
+                "unit='token' needs outputs with an axis of tokens, (batch, tokens, ...), but they "
+                f"have the shape {tuple(b.shape)}"
+            )
+        elif self.count_tokens:
+            self.tokens = (b != 0).flatten(2).any(dim=2).sum(dim=1)
+        if call is not None:
+            entry.calls.append((call, b.detach()))
+        self.seconds += self._clock() - began
+
+    def _gradient(self, use: Use, b: Tensor) -> None:
+        if self.paused or not self.hooks:
+            return
+        began = self._clock()
+        if use.seen:
+            self._trouble(TWICE)
+            return
+        use.seen = True
+        self._in_pass(use.n)
+        layer, n = use.layer, use.n
+        part, scale = self._part(n, layer.module)
+        m = n if part is None else self.n_measured
+        with torch.no_grad(), torch.autocast(b.device.type, enabled=False):
+            a, b = use.a, b.detach()
+            if part is not None:
+                a, b = (t.reshape(n, -1, *t.shape[1:])[part].flatten(0, 1) for t in (a, b))
+            if b.dtype in _HALF:
+                b = b.float()
+            if a.is_floating_point() and a.dtype != b.dtype:
+                a = a.to(b.dtype)
+            if self.uses[layer] > 1 or not self.tied.isdisjoint(layer.parameters.values()):
+                self.deferred.append((Use(use.entry, layer, a, m), b, scale))
+            else:
+                names, metric = frozenset(layer.parameters), self._metric(layer)
+                square = sum_of_squares(layer.module, a, b, m, names, metric)
+                self._add(next(iter(layer.parameters.values())), square, scale)
+        use.a = b.new_empty(0)  # done with
+        self.seconds += self._clock() - began
+
+    def _in_pass(self, n: int) -> None:
+        self.pass_n.add(n)
+        number = backward_pass()
+        if number in self.passes_running:
+            return
+        if not self.passes_running:
+            self._pass_begins()
+        self.passes_running.append(number)
+        when_backward_ends(self._safe(lambda: self._ended(number, self.averaged)))
+
+    def _pass_begins(self) -> None:
+        """Whether the gradients that this pass adds to are those that the last one left."""
+        there = _floats(self._totals(None))
+        nothing = not any(there.values())
+        if self.update.passes:
+            left = self.update.left
+            if nothing:  # zeroed without a step, as after an overflow: the update begins anew
+                self.n_discarded += 1
+                self.update = Update()
+            elif there != left and math.isfinite(sum(left.values())):
+                self._trouble(CHANGED)
+        elif not nothing:
+            self._trouble(STALE)
+
+    def _ended(self, number: int, later: bool) -> None:
+        if later:  # processes average gradients in a callback of their own, which comes before
+            when_backward_ends(self._safe(lambda: self._ended(number, later=False)))
+            return
+        if number in self.passes_running:
+            self.passes_running.remove(number)
+        if self.passes_running or not self.hooks:  # a pass inside of another
+            return
+        began = self._clock()
+        with torch.no_grad(), self._pause():
+            self._add_deferred()
+            self._add_again()
+            self._finish_pass()
+        self._forget_pass()
+        self.seconds += self._clock() - began
+
+    def _add_deferred(self) -> None:
+        made: dict[tuple[str, float], list[Factor]] = defaultdict(list)
+        for use, b, scale in self.deferred:
+            names = frozenset(use.layer.parameters)
+            for local, factor in factors_of(use.layer.module, use.a, b, use.n, names).items():
+                made[use.layer.parameters[local], scale].append(factor)
+        for (name, scale), factors in made.items():
+            metric = None if self.metric is None else self.metric[name]
+            self._add(name, squares_of(added(factors), metric), scale)
+
+    def _add_again(self) -> None:
+        """Calls that are made again: of a compiled model, or for parameters without rules."""
+        for entry in self.entries.values():
+            for call, b in entry.calls:
+                n = len(b)
+                part, scale = self._part(n, entry.module)
+                if part is not None:
+                    call, b = call.some(part), b[part]
+                plan = entry.plan if self.compiled else None
+                rest = {} if self.leave_out else entry.rest
+                squares = again(
+                    self.model if self.compiled else entry.module, plan, rest, call, b, self.metric
+                )
+                for name, square in squares.items():
+                    self._add(name, square, scale)
+
+    def _finish_pass(self) -> None:
+        if len(self.pass_n) != 1:
+            self._trouble(UNLIKE)
+            return
+        (n,) = self.pass_n
+        self.n_measured = self.n_measured or n
+        self.update.passes.append(Pass(n, self.tokens))
+        self.update.totals = totals = self._totals(None)
+        self.update.left = _floats(totals)
+        if self.metric is not None:
+            self.update.totals = self._totals(self.metric)
+
+    def _totals(self, metric: Metric | None) -> dict[str, Tensor]:
+        """The squared norms of the accumulated gradients, by layer."""
+        groups: dict[str, list[Tensor]] = defaultdict(list)
+        for name, p in self.followed().items():
+            if p.grad is not None:
+                g = p.grad.detach()
+                if metric is not None:
+                    g = g.to_dense() * metric[name].sqrt()
+                groups[self.label(name)].append(g.coalesce().values() if g.is_sparse else g)
+        return {key: torch.nn.utils.get_total_norm(g).square() for key, g in groups.items()}
+
+    def _part(self, n: int, module: nn.Module) -> tuple[Any, float]:
+        """Which of n examples to look at (None: all), and what their sums are multiplied by.
+
+        Neighbours, from a random place on, around the end: every example is as likely as another.
+        """
+        coupled = isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) and module.training
+        m = self.examples
+        if m is None or m >= n or coupled:
+            return None, 1.0
+        if n not in self.parts:
+            start = int(torch.randint(n, (), generator=self.generator))
+            index: Any = slice(start, start + m)
+            if start + m > n:
+                device = next(self.model.parameters()).device
+                index = torch.arange(start, start + m, device=device) % n
+            self.parts[n] = index, n / m
+        self.n_measured = m
+        return self.parts[n]
+
+    def _metric(self, layer: Layer) -> Metric | None:
+        if self.metric is None:
+            return None
+        return {local: self.metric[name] for local, name in layer.parameters.items()}
+
+    def _add(self, name: str, square: Tensor, scale: float) -> None:
+        self.update.squares[self.label(name)].append(square if scale == 1 else scale * square)
+
+    def _trouble(self, sentence: str) -> None:
+        self.update.trouble = self.update.trouble or sentence
+
+    def _safe(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A run goes on whatever happens in here."""
+
+        def guarded(*args: Any) -> Any:
+            try:
+                return function(*args)
+            except Exception as error:
+                reason = (str(error).strip().splitlines() or [""])[0][:200]
+                self._trouble(f"measuring failed, {type(error).__name__}: {reason}")
+                return None
+
+        return guarded
+
+    @contextmanager
+    def _pause(self) -> Iterator[None]:
+        self.paused = True
+        try:
+            yield
+        finally:
+            self.paused = False
+
+    def _clock(self) -> float:
+        if self.cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def _floats(values: dict[str, Tensor]) -> dict[str, float]:
+    return {key: float(value) for key, value in values.items()}
