@@ -3,19 +3,19 @@
 import copy
 import io
 import math
-import os
 import warnings
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
 import noisescale as ns  # noqa: E402
 from noisescale.errors import InputError  # noqa: E402
 from noisescale.noise.watch.record import WatchWarning  # noqa: E402
 from noisescale.torch import watch  # noqa: E402
 from oracles.example_gradients import contributions, noise_of  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 nn = torch.nn
 F = nn.functional
@@ -115,7 +115,8 @@ def test_accumulation_and_ragged_batches(set_to_none):
     model, (x, y) = made(), data()
     parts = [slice(0, 5), slice(5, 10), slice(10, 12)]
     losses = F.cross_entropy(model(x), y, reduction="none")
-    weight = torch.cat([torch.full((p.stop - p.start,), 1 / (3 * (p.stop - p.start))) for p in parts])
+    sizes = torch.tensor([5, 5, 2])
+    weight = (1 / (3 * sizes.double())).repeat_interleave(sizes)
     c = contributions(losses * weight, list(model.parameters()))
     optimizer = sgd(model, lr=0.0)
     noise = watch(model, optimizer, every=1)
@@ -178,11 +179,13 @@ def test_a_scaled_loss_and_overflows():
         close((row.gradient_sq_norm, row.trace), truth)
 
 
-def test_autocast():
+def test_autocast(monkeypatch):
     """Half precision inside: as exact as its gradients, which have three digits."""
     model, (x, y) = made(dtype=torch.float32), data(32)
     truth, optimizer = wanted(model, x, y), sgd(model)
     noise = watch(model, optimizer, every=1)
+    # Not every CPU has the instructions that oneDNN wants for half precision.
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = F.cross_entropy(model(x), y)
     loss.backward()
@@ -292,7 +295,10 @@ def test_parameters_without_a_rule():
             return self.out(self.rnn(self.table(x))[0][:, -1])
 
     model, (x, y) = Own().double(), data()
-    truth, few = wanted(model, x, y), wanted(model, x, y, [*model.table.parameters(), *model.out.parameters()])
+    truth, few = (
+        wanted(model, x, y),
+        wanted(model, x, y, [*model.table.parameters(), *model.out.parameters()]),
+    )
     optimizer = sgd(model, lr=0.0)
     noise = watch(model, optimizer, every=1)
     update(model, optimizer, x, y)
@@ -303,6 +309,21 @@ def test_parameters_without_a_rule():
     update(model, optimizer, x, y)
     close(last(noise), few)
     assert noise.notes[0].startswith("left out, because no rule covers them: rnn.bias_hh_l0")
+
+
+def test_two_calls_in_one_graph():
+    """Pairs, as in contrastive training: an example's two gradients are added, then squared."""
+    model, (x, y), (x2, _) = made(), data(), data(seed=2)
+
+    def losses(reduction):
+        return F.cross_entropy(model(x) * model(x2), y, reduction=reduction)
+
+    truth = noise_of(contributions(losses("none"), list(model.parameters())))
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, every=1)
+    losses("mean").backward()
+    optimizer.step()
+    close(last(noise), truth)
 
 
 def test_a_compiled_model():
@@ -511,7 +532,7 @@ def bad(model, optimizer, x, y, use):
     ("use", "sentence"),
     [
         ("backward twice", "backward ran twice"),
-        ("never zeroed", r"call zero_grad\(\)"),
+        ("never zeroed", "call zero_grad()"),
         ("unlike batches", "batches of different sizes"),
         ("clipped in between", "gradients changed between"),
         ("no gradient", "no gradient reached"),
@@ -532,7 +553,7 @@ def test_bad_use_gets_a_sentence_and_the_run_goes_on(use, sentence):
         ends.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
     assert torch.equal(*ends)
     (warning,) = [w for w in caught if w.category is WatchWarning]
-    assert ns.noise.watch and pytest.importorskip("re").search(sentence, str(warning.message))
+    assert sentence in str(warning.message)
     assert noise.whole.n_skipped >= 2
     assert math.isfinite(noise.history.trace.iloc[-1])
 
@@ -588,9 +609,10 @@ def test_adam_is_measured_from_its_second_step_on():
     model = made()
     optimizer = sgd(model)
     noise = watch(model, optimizer, every=1, norm="adam")
+    update(model, optimizer, x, y)
     with pytest.warns(WatchWarning, match="needs the second moments"):
-        for _ in range(3):
-            update(model, optimizer, x, y)
+        update(model, optimizer, x, y)
+    update(model, optimizer, x, y)  # said once
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ rules are compared with plain differentiation of one example at a time. What doe
 no rule, is differentiated again at every reading, or left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from noisescale.torch.calls import Call, fixed_values, undisturbed
-from noisescale.torch.capture import Layer, Plan, checked_plan, layers_with_rules
+from noisescale.torch.capture import Layer, Plan, checked_plan, layers_with_rules, record
 
 _CHECKED = 3  # examples
 
@@ -26,6 +26,7 @@ class Entry:
         plan: of the parameters that rules follow, by their names in the whole model.
         rest: the other free parameters' names, in the module and in the whole model.
         unchecked: why rules could not be compared with plain differentiation; None if they were.
+        left: parameters that turned out not to be seen after all, and why.
         calls: of the pass that is running, with the gradients at their outputs.
     """
 
@@ -33,12 +34,18 @@ class Entry:
     plan: Plan
     rest: dict[str, str]
     unchecked: str | None = None
+    left: dict[str, str] = field(default_factory=dict)
     calls: list[tuple[Call, Tensor]] = field(default_factory=list)
 
-    @property
-    def names(self) -> set[str]:
-        """All of its free parameters, as the whole model calls them."""
-        return {*self.plan.followed, *self.rest.values()}
+    def followed(self, rules_alone: bool) -> set[str]:
+        """The parameters that are seen, as the whole model calls them."""
+        return {*self.plan.followed, *(() if rules_alone else self.rest.values())} - set(self.left)
+
+    def leave_out(self, names: Iterable[str], reason: str) -> None:
+        """From now on."""
+        self.left |= dict.fromkeys(names, reason.strip().splitlines()[0][:200])
+        self.plan = self.plan.without(set(self.left))
+        self.rest = {own: name for own, name in self.rest.items() if name not in self.left}
 
 
 def make_entry(module: nn.Module, call: Call, known: Mapping[int, str]) -> Entry:
@@ -75,6 +82,10 @@ def _checked(module: nn.Module, call: Call, plan: Plan) -> Plan:
         return few.outputs(module, fixed)
 
     with undisturbed(module, evaluation=True), torch.compiler.set_stance("force_eager"):
+        # A failure of the call itself says nothing of the rules, and is the caller's to tell.
+        recording = record(plan, n, run)
+        recording.leave_out_unsplit(n)
+        recording.factors(torch.ones_like(recording.outputs)[:, None])
         return checked_plan(plan, run, plain, n)
 
 

@@ -10,7 +10,7 @@ clips or scales them back, the norm of the accumulated gradients is taken.
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +41,10 @@ CHANGED = (
     "such updates are not measured"
 )
 UNLIKE = "one backward pass went through batches of different sizes: such updates are not measured"
+NO_METRIC = (
+    "norm='adam' needs the second moments that Adam and its kin keep as exp_avg_sq, and this "
+    "optimiser has none: nothing is measured"
+)
 NOTHING = (
     "no gradient reached the layers of the watched model: watch the model that is trained, and if "
     "it is compiled, what torch.compile returned"
@@ -68,6 +72,7 @@ class Observer:
         count_tokens: whether the valid tokens of every example are counted.
         leave_out: whether parameters without rules are left out, not differentiated again.
         averaged: whether processes average gradients when a pass ends, which comes first.
+        measure: the metric of these parameters' gradients, None if there is none yet; None is l2.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class Observer:
         count_tokens: bool,
         leave_out: bool,
         averaged: bool,
+        measure: Callable[[Mapping[str, Tensor]], Metric | None] | None,
     ) -> None:
         self.model, self.called, self.label = model, called, label
         self.compiled = called is not model
@@ -94,6 +100,7 @@ class Observer:
         self.hooks = Hooks()
         self.generator = torch.Generator().manual_seed(0)
         self.examples: int | None = None
+        self.measure = measure
         self.metric: Metric | None = None
         self.n_discarded = 0  # updates whose gradients were zeroed before a step
         self.paused = False
@@ -102,9 +109,9 @@ class Observer:
 
     # What the watch asks for.
 
-    def start(self, examples: int | None, metric: Metric | None) -> None:
+    def start(self, examples: int | None) -> None:
         """Look at the next update, at so many examples of each batch (None: all)."""
-        self.examples, self.metric = examples, metric
+        self.examples = examples
         self._forget()
         if not self.hooks:
             self._install()
@@ -123,9 +130,7 @@ class Observer:
 
     def followed(self) -> dict[str, nn.Parameter]:
         """The parameters whose gradients are seen, by name."""
-        names = set().union(
-            *(e.plan.followed if self.leave_out else e.names for e in self.entries.values())
-        )
+        names = set().union(*(entry.followed(self.leave_out) for entry in self.entries.values()))
         return {name: p for name, p in self.model.named_parameters() if name in names}
 
     # Looking.
@@ -187,14 +192,19 @@ class Observer:
         out, n = outputs_of(output), self.n
         if out is None or not out.requires_grad:
             return
-        again = self.compiled or (entry.rest and not self.leave_out)
-        call = self.call.detached() if again else None
+        call = None
+        if self.compiled or (entry.rest and not self.leave_out):
+            call = self.call.detached()
         on_gradient(out, self._safe(lambda b: self._output_gradient(entry, call, n, b)))
 
     def _keeper(self, entry: Entry, layer: Layer) -> Callable[..., Tensor | None]:
         shared = layer.path in entry.plan.shared
 
         def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor | None:
+            if (
+                self.depth and not self.passes_running
+            ):  # what checkpoints call without gradients too
+                self.uses[layer] += 1
             if not self._looking() or not isinstance(output, Tensor) or not output.requires_grad:
                 return None
             a, z, n = (args[0] if args else kwargs["input"]).detach(), output, self.n
@@ -202,10 +212,11 @@ class Observer:
                 a, z = (t.expand(n, *t.shape[t.shape[0] == 1 :]) for t in (a, z))
                 z = z.clone()
             if not n or len(a) % n or len(z) % n:
+                if entry.unchecked is not None:
+                    entry.leave_out(layer.parameters.values(), "they see no axis of examples")
                 self._trouble(f"layer '{layer.path}' sees no axis of {n} examples")
                 return None
             use = Use(entry, layer, a, n)
-            self.uses[layer] += 1
             on_gradient(z, self._safe(lambda b: self._gradient(use, b)))
             return z if shared else None
 
@@ -281,6 +292,10 @@ class Observer:
                 self._trouble(CHANGED)
         elif not nothing:
             self._trouble(STALE)
+        if self.measure is not None and not self.update.passes:
+            self.metric = self.measure(self.followed())
+            if self.metric is None:
+                self._trouble(NO_METRIC)
 
     def _ended(self, number: int, later: bool) -> None:
         if later:  # processes average gradients in a callback of their own, which comes before
@@ -291,12 +306,26 @@ class Observer:
         if self.passes_running or not self.hooks:  # a pass inside of another
             return
         began = self._clock()
-        with torch.no_grad(), self._pause():
-            self._add_deferred()
-            self._add_again()
-            self._finish_pass()
-        self._forget_pass()
+        try:
+            with torch.no_grad(), self._pause():
+                self._finish_pass()
+        finally:
+            self._forget_pass()
         self.seconds += self._clock() - began
+
+    def _finish_pass(self) -> None:
+        if len(self.pass_n) != 1:
+            self._trouble(UNLIKE)
+            return
+        (n,) = self.pass_n
+        self._add_deferred()
+        self._add_again()
+        self.n_measured = self.n_measured or n
+        self.update.passes.append(Pass(n, self.tokens))
+        self.update.totals = totals = self._totals(None)
+        self.update.left = _floats(totals)
+        if self.metric is not None:
+            self.update.totals = self._totals(self.metric)
 
     def _add_deferred(self) -> None:
         made: dict[tuple[str, float], list[Factor]] = defaultdict(list)
@@ -323,18 +352,6 @@ class Observer:
                 )
                 for name, square in squares.items():
                     self._add(name, square, scale)
-
-    def _finish_pass(self) -> None:
-        if len(self.pass_n) != 1:
-            self._trouble(UNLIKE)
-            return
-        (n,) = self.pass_n
-        self.n_measured = self.n_measured or n
-        self.update.passes.append(Pass(n, self.tokens))
-        self.update.totals = totals = self._totals(None)
-        self.update.left = _floats(totals)
-        if self.metric is not None:
-            self.update.totals = self._totals(self.metric)
 
     def _totals(self, metric: Metric | None) -> dict[str, Tensor]:
         """The squared norms of the accumulated gradients, by layer."""

@@ -10,6 +10,7 @@ optimiser steps. Nothing in the run changes: weights are the same to the bit.
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from noisescale.noise.watch.pace import Pace, choose, line
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch import optimizers, watched
-from noisescale.torch.observer import Observer
+from noisescale.torch.observer import NO_METRIC, Observer
 from noisescale.torch.update import Update, batches, together
 
 _PILOT = 6  # timed updates from which the pace is chosen
@@ -75,6 +76,7 @@ class Watch(NoiseRecord):
             count_tokens=unit == "token",
             leave_out=leave_out,
             averaged=self._distributed,
+            measure=self._metric if norm == "adam" else None,
         )
         self.n_updates, self._next, self._batch_size = 0, 0, 0
         self._points: list[tuple[float, float]] = []  # examples measured, seconds they took
@@ -151,23 +153,13 @@ class Watch(NoiseRecord):
             if observer.hooks:
                 observer.stop()
             return
-        metric = None
-        if self.norm == "adam":
-            params = observer.followed() or dict(self.model.named_parameters())
-            free = {name: p for name, p in params.items() if p.requires_grad}
-            metric = optimizers.adam_metric(self.optimizer, free)
-            if metric is None:  # not yet
-                observer.stop()
-                if self.n_updates > 1:
-                    self.note(watched.NO_MOMENTS, warn=True)
-                return
         if self._pace is None:
             quarter = self._points and len(self._points) % 2
             n = self._batch_size
-            observer.start(max(2, n // 4) if quarter and n >= 4 else None, metric)
+            observer.start(max(2, n // 4) if quarter and n >= 4 else None)
             self._next = self.n_updates + 1
         else:
-            observer.start(self._pace.examples, metric)
+            observer.start(self._pace.examples)
             self._next = self.n_updates + self._pace.every
 
     def _read(self, update: Update, scale: float) -> None:
@@ -175,6 +167,8 @@ class Watch(NoiseRecord):
         if observer.n_discarded:
             self.whole.n_skipped += observer.n_discarded
             observer.n_discarded = 0
+        if update.trouble == NO_METRIC and self.n_updates == 0:
+            return  # Adam has no second moments before its first step
         if update.trouble is not None:
             self.note(update.trouble, warn=True)
         self._batch_size = sum(one.n for one in update.passes)
@@ -188,6 +182,9 @@ class Watch(NoiseRecord):
             momentum=optimizers.momentum(self.optimizer),
             layers=made if self.per_layer else None,
         )
+
+    def _metric(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+        return optimizers.adam_metric(self.optimizer, params)
 
     def _batches(self, update: Update, scale: float) -> dict[str, Batch]:
         """What every layer has seen, in all processes."""
@@ -248,6 +245,8 @@ class Watch(NoiseRecord):
                     "layers could not be compared with plain differentiation "
                     f"({entry.unchecked}): examples are taken to lie along their first axis"
                 )
+            for name, reason in sorted(entry.left.items()):
+                self.note(f"left out: {name}, because {reason}")
             rest = ", ".join(sorted(entry.rest.values()))
             if rest and self._observer.leave_out:
                 self.note(f"left out, because no rule covers them: {rest}")
@@ -256,7 +255,7 @@ class Watch(NoiseRecord):
                 if watched.has_dropout(self.model):
                     self.note(watched.MASKS)
         free = {name for name, p in self.model.named_parameters() if p.requires_grad}
-        unseen = free - set().union(*(entry.names for entry in entries))
+        unseen = free - set().union(*(entry.followed(False) | set(entry.left) for entry in entries))
         if entries and unseen:
             self.note(f"never seen in use, and left out: {', '.join(sorted(unseen))}")
 

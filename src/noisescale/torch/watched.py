@@ -19,10 +19,6 @@ COUPLED = (
     "batch normalisation couples the examples of a batch: what is measured are the contributions "
     "of examples to the gradient, not gradients of examples alone"
 )
-NO_MOMENTS = (
-    "norm='adam' needs the second moments that Adam and its kin keep as exp_avg_sq, and this "
-    "optimiser has none: nothing is measured"
-)
 _WATCHED: "weakref.WeakKeyDictionary[nn.Module, weakref.ref[Any]]" = weakref.WeakKeyDictionary()
 
 
