@@ -19,7 +19,12 @@ from noisescale.noise.watch.reading import Batch
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
+    from matplotlib.axes import Axes
+
+    from noisescale.noise.watch.advice import Advice
 
 UNITS = ("example", "token")
 
@@ -153,6 +158,24 @@ class NoiseRecord:
             rows[name] = (e.value, e.low, e.high, ratio.signal, ratio.noise, ratio.n_updates)
         frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
         return frame.rename_axis("layer")
+
+    def advice(self) -> "Advice":
+        """Where the run's batch stands, what others would cost, and what may grow."""
+        from noisescale.noise.watch.saved import advice_from
+
+        return advice_from(self)
+
+    def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
+        """Draw the critical batch size through training into ``where``: axes or a file's path."""
+        from noisescale.noise.watch.drawing import draw_history, drawn
+
+        return drawn(lambda axes: draw_history(self.rows, self.unit, axes), where)
+
+    def save(self, path: "Path | str") -> None:
+        """Write it into a ``.json`` file, or its history into a ``.csv``: `noisescale report`."""
+        from noisescale.noise.watch.saved import save
+
+        save(self, path)
 
     @property
     def notes(self) -> tuple[str, ...]:
