@@ -30,7 +30,7 @@ class Pass:
             t = self.tokens.double()
             w, w_sq = float(t.sum()), float(t.square().sum())
             count = w
-        return (w, w_sq, count) if reduction == "sum" else (1.0, w_sq / max(w, 1.0) ** 2, count)
+        return (1.0, w_sq / max(w, 1.0) ** 2, count) if reduction == "mean" else (w, w_sq, count)
 
 
 @dataclass

@@ -53,12 +53,13 @@ class Watch(NoiseRecord):
         per_layer: bool,
         unit: str,
         uncovered: str,
+        hooked: bool = True,
     ) -> None:
         super().__init__(n_train=n_train, decay=decay, unit=unit)
         self.model = watched.trained(model)
         watched.check_optimizer(optimizer, check_choice("norm", norm, ("l2", "adam")))
         self.optimizer, self.norm = optimizer, norm
-        self.reduction = check_choice("reduction", reduction, ("mean", "sum"))
+        self.reduction = check_choice("reduction", reduction, ("mean", "sum", "whole"))
         self.overhead = check_number("overhead", overhead, "above 0", lambda v: v > 0)
         leave_out = check_choice("uncovered", uncovered, ("func", "leave_out")) == "leave_out"
         given = Pace(
@@ -84,7 +85,7 @@ class Watch(NoiseRecord):
         self._last = time.perf_counter()
         self.closed = False
         self._handle: Any = None
-        if optimizer is not None:
+        if optimizer is not None and hooked:
             self._handle = optimizer.register_step_pre_hook(lambda *_: self.step())
         watched.take_over(self.model, self)
         if compiled and watched.has_dropout(self.model):
@@ -100,6 +101,11 @@ class Watch(NoiseRecord):
     def examples(self) -> int | None:
         """How many examples of a batch are measured; None for all."""
         return None if self._pace is None else self._pace.examples
+
+    @property
+    def pending(self) -> bool:
+        """Whether a backward pass of the coming update was seen; never if it is not measured."""
+        return bool(self._observer.update.passes)
 
     def step(self, loss_scale: float | None = None) -> None:
         """An update is about to be made: take its reading. The optimiser calls it, if given.
@@ -205,6 +211,8 @@ class Watch(NoiseRecord):
             shared = torch.tensor(numbers, dtype=torch.float64, device=device)
             torch.distributed.all_reduce(shared)
             numbers = shared.tolist()
+        if self.reduction == "whole" and numbers[0] > 0:  # its weights add up to 1 already
+            scale *= world / numbers[0]
         made = batches(numbers, totals, world=world, scale=scale, unit=self.unit)
         return dict(zip(labels, made, strict=True))
 
@@ -296,7 +304,8 @@ def watch(
         examples: the squared norms of so many examples of each batch, chosen at random: unbiased
             still, with a larger error. None is all of them.
         reduction: whether the loss is a ``"mean"`` or a ``"sum"`` over the batch. Losses of several
-            backward passes before a step are taken as divided by their number.
+            backward passes before a step are taken as divided by their number; ``"whole"`` says
+            that they add up to the mean over all of them.
         norm: ``"l2"``, or ``"adam"``: gradients divided by the roots of the optimiser's second
             moments, as its step divides them.
         decay: 0 averages over all readings alike; 0.99 forgets after about a hundred.
