@@ -32,6 +32,7 @@ BASE = (
     "checks",
     "errors",
     "imports",
+    "jax_nlls",
     "likelihood",
     "progress",
     "seeds",
