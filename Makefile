@@ -48,7 +48,7 @@ torch: $(VENV)/.torch
 
 # The pin keeps pip from choosing a CUDA build of several gigabytes.
 $(VENV)/.torch: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet torch==2.13.0 --editable '.[transformers]'
 	@touch $@
 
 # laplace-torch and what it imports, without dependencies: torchvision would replace PyTorch.
@@ -66,6 +66,8 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/deep_evidence.py
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/tune.py
+	.venv-bench/bin/python benchmarks/pytorch.py
+	.venv-bench/bin/python benchmarks/preflight.py
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready

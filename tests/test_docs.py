@@ -20,7 +20,13 @@ def _name(page):
     return page.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+def _param(page):
+    needs_torch = any("import torch" in example.code for example in examples(_text(page)))
+    return pytest.param(page, marks=[pytest.mark.frameworks] if needs_torch else [], id=page.name)
+
+
+@pytest.mark.parametrize("page", [*map(_param, PAGES)])
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_code_prints_what_the_page_shows(page, mnist, monkeypatch):
     # The pages say load_mnist(); here it gives what this machine has, without the warning.
     monkeypatch.setattr("noisescale.data.load_mnist", lambda: mnist)

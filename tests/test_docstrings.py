@@ -23,7 +23,13 @@ NOISE = [
 ]
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def _param(name):
+    marks = [pytest.mark.frameworks] if name.startswith("noisescale.torch") else []
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [*map(_param, WITH_EXAMPLES)])
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
 def test_examples_run(name):
     if name.startswith("noisescale.torch"):
         pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")

@@ -33,6 +33,7 @@ BASE = (
     "checks",
     "errors",
     "imports",
+    "jax_nlls",
     "likelihood",
     "progress",
     "seeds",

@@ -15,6 +15,9 @@ from noisescale.evidence import (
     posterior_predict as posterior_predict,
     permutation_degeneracy as permutation_degeneracy,
     gaussian as gaussian,
+    categorical as categorical,
+    prior_precision_of as prior_precision_of,
+    weight_decay_of as weight_decay_of,
     Likelihood as Likelihood,
 )
 

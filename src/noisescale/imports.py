@@ -1,6 +1,6 @@
 """Functions that users name as ``module:function``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -17,3 +17,17 @@ def import_function(what: str, name: str) -> Callable[..., Any]:
     if not callable(imported):
         raise InputError(f"{what} {name!r} must be a function, got {type(imported).__name__}.")
     return imported  # type: ignore[no-any-return]
+
+
+def on_first_use(homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's ``__getattr__`` for names that are imported from their modules when asked for.
+
+    A package that one framework's users need must not import the other's.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"no attribute {name!r}; there are {', '.join(sorted(homes))}")
+        return getattr(import_module(homes[name]), name)
+
+    return get

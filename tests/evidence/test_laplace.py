@@ -45,8 +45,10 @@ class TestLinearGaussian:
         assert result.log_evidence == pytest.approx(exact, rel=1e-9)
         assert result.log_evidence_full == pytest.approx(exact, rel=1e-9)
         assert result.newton_decrement < 1e-18
-        assert result.log_null is None
-        assert result.E is None
+        # The null model is a constant of the mean prior variance, with the same noise.
+        constant = np.eye(n) / noise + np.full((n, n), np.mean(1 / L))
+        null = multivariate_normal(np.zeros(n), constant).logpdf(y)
+        assert result.log_null == pytest.approx(null, rel=1e-9)
         assert result.notes == ()
 
 
@@ -267,7 +269,7 @@ def test_from_operator(fitted):
         ({"method": "magic"}, "method must be one of auto, dense, dual"),
         ({"curvature": "flat"}, "curvature must be one of ggn, hessian"),
         ({"method": "dual", "curvature": "hessian"}, "method='dual' needs curvature='ggn': the"),
-        ({"likelihood": "poisson"}, "likelihood must be one of categorical, bernoulli, gaussian"),
+        ({"likelihood": "binomial"}, "likelihood must be one of categorical, bernoulli, gaussian"),
         ({"likelihood": "bernoulli"}, "one logit an example"),
         ({"likelihood": "gaussian"}, r"outputs of shape \(60, 3\) do not fit targets of shape"),
     ],

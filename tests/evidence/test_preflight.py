@@ -2,17 +2,17 @@ import pytest
 
 import noisescale as ns
 from noisescale.evidence.jax_problem import jax_problem
-from noisescale.evidence.preflight import preflight
-from noisescale.evidence.problem import Facts
+from noisescale.evidence.preflight import METHODS, preflight
+from noisescale.evidence.problem import Facts, Weight
 from oracles.models import NETWORK, as_function, data, params_of
 
 
 def test_auto_goes_by_what_fits():
-    def facts(p, N, widths=None):
-        return Facts(p=p, N=N, C=10, rows=9 * N, pass_flops=2.0 * p, widths=widths)
+    def facts(p, N, weights=()):
+        return Facts(p=p, N=N, C=10, rows=9 * N, pass_flops=2.0 * p, weights=weights)
 
     assert preflight(facts(300, 5_000), "auto", "ggn").method == "dense"
-    paper = preflight(facts(636_010, 1_000, (784, 800, 10)), "auto", "ggn")
+    paper = preflight(facts(636_010, 1_000, (Weight(784, 800), Weight(800, 10))), "auto", "ggn")
     assert paper.method == "dual"
     assert "dense: 8.83 TiB" in str(paper)
     assert preflight(facts(636_010, 1_000), "auto", "hessian").method == "lanczos"
@@ -25,7 +25,7 @@ def test_auto_goes_by_what_fits():
 def test_the_choice_does_not_depend_on_how_busy_the_machine_is(monkeypatch, rate):
     monkeypatch.setattr("noisescale.evidence.preflight.arithmetic_rate", lambda: rate)
     for n, method in ((1_000, "dual"), (2_000, "dual"), (20_000, "lanczos")):
-        facts = Facts(p=50_000, N=n, C=10, rows=9 * n, pass_flops=1e5, widths=None)
+        facts = Facts(p=50_000, N=n, C=10, rows=9 * n, pass_flops=1e5)
         assert preflight(facts, "auto", "ggn").method == method
 
 
@@ -54,5 +54,61 @@ def test_what_is_listed_can_be_done():
     listed = [[c.method for c in preflight(f, "auto", "ggn").costs] for f in (known, unknown)]
     assert listed[0] == ["dense", "dual", "lanczos", "kfac", "diagonal"]
     assert listed[1] == ["dense", "dual", "lanczos", "diagonal"]
-    with pytest.raises(ns.InputError, match="method='kfac' needs a noisescale.DenseNetwork"):
+    with pytest.raises(ns.InputError, match="method='kfac' needs layers that multiply"):
         preflight(unknown, "kfac", "ggn")
+
+
+@pytest.mark.parametrize("speed", [1e-6, 1e3])
+def test_a_slow_block_changes_the_prediction_and_not_the_choice(monkeypatch, speed):
+    """Only counts choose: what is measured of the chosen method is shown beside it."""
+    monkeypatch.setattr("noisescale.evidence.preflight._WORTH_MEASURING", 0.0)
+    problem = jax_problem(NETWORK, params_of(NETWORK), data(), "categorical")
+    for name in ("dense", "dual"):
+        monkeypatch.setattr(
+            f"noisescale.evidence.occam.{name}.seconds", lambda *args: speed, raising=True
+        )
+    plan = preflight(problem.facts(), "auto", "ggn", problem)
+    assert plan.method == preflight(problem.facts(), "auto", "ggn").method
+    chosen = next(c for c in plan.costs if c.method == plan.method)
+    assert (chosen.seconds, chosen.measured) == (speed, True)
+    assert not any(c.measured for c in plan.costs if c is not chosen)
+
+
+@pytest.mark.parametrize("model", [NETWORK, as_function])
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos", "kfac", "diagonal"])
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_every_method_measures_a_block_of_its_own(monkeypatch, model, method, curvature):
+    monkeypatch.setattr("noisescale.evidence.preflight._WORTH_MEASURING", 0.0)
+    monkeypatch.setattr("noisescale.evidence.occam.dual.SMALL", 0)
+    problem = jax_problem(model, params_of(NETWORK), data(), "categorical")
+    facts = problem.facts()
+    if METHODS[method].refusal(facts, curvature):
+        return
+    plan = preflight(facts, method, curvature, problem)
+    (chosen,) = (c for c in plan.costs if c.method == method)
+    assert chosen.measured
+    assert chosen.seconds > 0
+
+
+def test_rows_that_do_not_fit_are_streamed_and_cost_more():
+    def facts(N):
+        return Facts(p=10**6, N=N, C=10, rows=9 * N, pass_flops=2e6)
+
+    fitting, streamed = (METHODS["dual"].cost(facts(N), "ggn") for N in (100, 10_000))
+    assert fitting[0] > 8 * 900 * 10**6  # the rows are held
+    assert streamed[0] == 8 * 90_000**2  # the kernel alone is
+
+
+def test_layers_make_the_kernel_cheaper():
+    weights = (Weight(784, 800), Weight(800, 10))
+    with_layers, without = (
+        METHODS["dual"].cost(
+            Facts(p=636_010, N=200, C=10, rows=1_800, pass_flops=1.3e6, weights=known), "ggn"
+        )
+        for known in (weights, ())
+    )
+    assert with_layers[1] < 0.05 * without[1]
+    assert with_layers[0] < 0.05 * without[0]
+    # A convolution's positions make Gram matrices dearer than its rows.
+    patches = Weight(400, 32, positions=196)
+    assert patches.kernel_flops(9) > 2 * patches.size

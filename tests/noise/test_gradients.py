@@ -163,7 +163,7 @@ def test_bad_input_gets_one_sentence():
     refuse("data x holds nan", lambda: ns.gradient_noise(NETWORK, params, (x * np.nan, y)))
     refuse(
         "likelihood must be one of",
-        lambda: ns.gradient_noise(NETWORK, params, (x, y), likelihood="poisson"),
+        lambda: ns.gradient_noise(NETWORK, params, (x, y), likelihood="binomial"),
     )
     refuse(
         "gradients of some examples are not finite",

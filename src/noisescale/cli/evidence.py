@@ -60,7 +60,7 @@ def evidence(
     with calls_back(model, function):
         problem = _problem(model, call(model, function), likelihood)
         if explain:
-            plan = preflight(problem.facts(), method, curvature)
+            plan = preflight(problem.facts(), method, curvature, problem)
             print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
             return
         with show_progress(silent=quiet or json) as progress:

@@ -10,7 +10,8 @@ from noisescale.evidence.laplace import (
 from noisescale.evidence.predict import posterior_predict
 from noisescale.evidence.prior_choice import EvidenceCurve, evidence_curve
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
-from noisescale.likelihood import Likelihood, gaussian
+from noisescale.evidence.weight_decay import prior_precision_of, weight_decay_of
+from noisescale.likelihood import Likelihood, categorical, gaussian
 
 __all__ = [
     "Comparison",
@@ -19,6 +20,7 @@ __all__ = [
     "Likelihood",
     "NotAMinimumWarning",
     "Spectrum",
+    "categorical",
     "compare",
     "evidence_curve",
     "gaussian",
@@ -26,5 +28,7 @@ __all__ = [
     "log_evidence_from_operator",
     "permutation_degeneracy",
     "posterior_predict",
+    "prior_precision_of",
     "spectrum",
+    "weight_decay_of",
 ]

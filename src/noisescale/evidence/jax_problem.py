@@ -2,9 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise, starmap
 from typing import Any
 
 import jax
@@ -13,14 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.arrays import (
-    check_inputs,
-    check_labels,
-    check_outputs,
-    check_params,
-    count_examples,
-    output_shape,
-)
+from noisescale.arrays import check_inputs, check_params, count_examples, output_shape
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.gauss_newton import (
     dense_ggn,
@@ -39,9 +33,23 @@ from noisescale.evidence.curvature.products import (
     streamed,
 )
 from noisescale.evidence.curvature.roots import stack_roots
+from noisescale.evidence.occam.kernel import BLOCK_BYTES, BLOCK_FLOPS, LayerRows
+from noisescale.evidence.occam.kernel import row_blocks as blocks_of_rows
+from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
-from noisescale.likelihood import Likelihood, resolve_likelihood
+from noisescale.evidence.problem import (
+    Array,
+    Facts,
+    Kronecker,
+    KroneckerBlock,
+    Moments,
+    Precision,
+    Rows,
+    Weight,
+)
+from noisescale.evidence.select import Select, chosen_of
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
 
@@ -54,12 +62,12 @@ def jax_problem(
     params: Any,
     data: tuple[ArrayLike, ArrayLike],
     likelihood: LikelihoodLike,
-    select: Callable[[str], bool] | None = None,
+    select: Select | None = None,
 ) -> "JaxProblem":
     """The problem of a JAX function with checked data; ``select`` chooses parameters by path."""
     names = leaf_names(check_params(params))
     if select is not None:
-        apply_fn, params, names = _selected(apply_fn, params, names, select)
+        apply_fn, params, names = selected(apply_fn, params, names, select)
     chosen = resolve_likelihood(likelihood)
     count_examples(data, "data")
     given = np.asarray(data[0])
@@ -67,13 +75,13 @@ def jax_problem(
     x = check_inputs(data[0], "data x", kept)
     with jax.enable_x64(True):
         shape = output_shape(apply_fn, params, x)
-    n_classes = None
-    if chosen.correct is None:
-        y = _targets(data[1], chosen, shape)
-    else:
-        n_classes = check_outputs(chosen.name, shape, len(x))
-        y = check_labels(data[1], chosen.name, n_classes, "data labels")
-    model = Model.at(apply_fn, params, x, y, chosen)
+    y, n_classes = check_targets(np.asarray(data[1]), chosen, shape)
+    model = Model.at(apply_fn, params, x, y, fitted_to(chosen, shape))
+    if chosen.estimated:
+        flat = y.reshape(len(x), -1)
+        squares = sum(((outputs - flat[rows]) ** 2).sum() for rows, outputs in _outputs(model))
+        noise = estimated_precision(float(squares), y.size)
+        model = Model.at(apply_fn, params, x, y, chosen.with_noise(noise))
     _check_nll(model)
     return JaxProblem(model, tuple(names), n_classes)
 
@@ -86,6 +94,8 @@ class JaxProblem:
     names: tuple[str, ...]  # of the params' leaves
     n_classes: int | None
 
+    compiles = True  # a block costs more the first time
+
     @property
     def w(self) -> Array:
         """The flat parameters."""
@@ -95,6 +105,21 @@ class JaxProblem:
     def n_train(self) -> int:
         """The number of examples."""
         return len(self.model.x)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its noise precision known."""
+        return self.model.architecture.likelihood
+
+    @property
+    def observed(self) -> NDArray[Any]:
+        """The targets."""
+        return self.model.y
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """That the noise was estimated, if it was."""
+        return noise_notes(self.likelihood)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -113,17 +138,21 @@ class JaxProblem:
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
         model = self.model
         N, C = len(model.x), model.n_outputs
-        softmax = model.architecture.likelihood.name == "categorical"
         network = self._network
         return Facts(
             p=model.n_params,
             N=N,
             C=C,
-            rows=N * (C - 1 if softmax else C),
+            rows=N * n_rows(self.likelihood, C, self.n_classes),
             pass_flops=_pass_flops(model),
-            widths=None if network is None else network.widths,
+            weights=() if network is None else tuple(starmap(Weight, pairwise(network.widths))),
+            activations=self.activations,
         )
 
     def leaves(self, given: Any) -> list[Any]:
@@ -161,16 +190,32 @@ class JaxProblem:
 
     def roots(self) -> Array | None:
         """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
-        model, parts = self.model, []
-        for rows in row_blocks(model, model.n_outputs, "float64"):
-            x, y = model.block(rows)
-            with jax.enable_x64(True):
-                outputs = np.asarray(_outputs(model.architecture, model.w, x))
-            root = output_root(model.architecture, outputs, y)
+        parts = []
+        for rows, outputs in _outputs(self.model):
+            root = output_root(self.model.architecture, outputs, self.model.block(rows)[1])
             if root is None:
                 return None
             parts.append(root)
         return stack_roots(parts)
+
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        model = replace(self.model, x=self.model.x[examples], y=self.model.y[examples])
+        return np.concatenate([outputs for _, outputs in _outputs(model)])
+
+    def with_inputs(self, x: ArrayLike) -> "JaxProblem":
+        """The same model with other inputs, whose targets are not known."""
+        inputs, known = check_inputs(x, "x_new", np.float64), self.model.x
+        if inputs.ndim != known.ndim or len(inputs) == 0:
+            raise InputError(
+                f"x_new must have one row an input, each of shape {known.shape[1:]}, got shape "
+                f"{inputs.shape}."
+            )
+        with jax.enable_x64(True):
+            apply_fn = self.model.architecture.apply_fn
+            output_shape(apply_fn, self.structured(self.w), inputs)
+        unknown = np.zeros((len(inputs), *self.model.y.shape[1:]), self.model.y.dtype)
+        return replace(self, model=replace(self.model, x=inputs, y=unknown))
 
     def rows(self, rows: Rows) -> Array:
         """The rows c' J_i themselves: (n, p)."""
@@ -183,6 +228,54 @@ class JaxProblem:
         x, _ = self.model.block(examples)
         with jax.enable_x64(True):
             return np.asarray(jacobian_products(self.model.architecture, self.w, x, directions))
+
+    def rows_at_once(self) -> int:
+        """How many rows a block of them should have."""
+        facts = self.facts()
+        few = min(BLOCK_BYTES / (8 * facts.p), BLOCK_FLOPS / (3 * facts.pass_flops))
+        return int(np.clip(few, 1, 512))
+
+    def layer_kernel(self, L: Array, rows: Rows) -> LayerRows | None:
+        """From a dense network's layers, if each of its arrays has one precision."""
+        layers = self.dense_layers()
+        precisions = None if layers is None else layers.precisions(L)
+        if layers is None or precisions is None:
+            return None
+        return LayerRows(self, layers, precisions, rows)
+
+    def kronecker(self, rows: Rows) -> Kronecker | None:
+        """Of a ``DenseNetwork``'s layers, None for any other function."""
+        layers = self.dense_layers()
+        if layers is None:
+            return None
+        places = layers.split(np.arange(len(self.w)))
+        derivatives = layers.derivatives(rows)
+        blocks = tuple(
+            KroneckerBlock(str(i), a.T @ a / len(a), D.T @ D, weight.T, bias)
+            for i, (a, D, (weight, bias)) in enumerate(
+                zip(layers.inputs, derivatives, places, strict=True)
+            )
+        )
+        return Kronecker(blocks, np.zeros(0, np.int64), np.zeros(0))
+
+    def squared_rows(self, rows: Rows) -> Array:
+        """The squared entries of all rows, summed: layer by layer or row by row."""
+        layers = self.dense_layers()
+        if layers is None:
+            h = np.zeros(len(self.w))
+            stage("diagonal", len(rows))
+            for A in blocks_of_rows(self, rows):
+                h += np.einsum("rp,rp->p", A, A)
+                advance(len(A))
+            return h
+        parts = []
+        stage("diagonal", len(layers.inputs))
+        for a, D in zip(layers.inputs, layers.derivatives(rows), strict=True):
+            squares = np.zeros((len(a), D.shape[1]))
+            np.add.at(squares, rows.examples, D**2)
+            parts += [squares.sum(axis=0), ((a**2).T @ squares).ravel()]  # b comes before w
+            advance(1)
+        return np.concatenate(parts)
 
     def dense_layers(self) -> DenseLayers | None:
         """The layers of a ``DenseNetwork``, None for any other function."""
@@ -276,32 +369,16 @@ class Selected:
         return self.apply_fn(jax.tree.unflatten(tree, whole), x)
 
 
-def _selected(
-    apply_fn: ApplyFn, params: Any, names: list[str], select: Callable[[str], bool]
+def selected(
+    apply_fn: ApplyFn, params: Any, names: list[str], select: Select
 ) -> tuple[ApplyFn, list[Any], list[str]]:
     """The model, params and names restricted to the leaves whose path is selected."""
-    chosen = tuple(bool(select(name)) for name in names)
-    if not any(chosen):
-        raise InputError(f"select chooses none of the parameters: {', '.join(names)}.")
+    chosen = chosen_of(select, names, "/")
 
     def kept(values: Iterable[Any]) -> list[Any]:
         return [value for value, own in zip(values, chosen, strict=True) if own]
 
     return Selected(apply_fn, params, chosen), kept(jax.tree.leaves(params)), kept(names)
-
-
-def _targets(y: ArrayLike, likelihood: Likelihood, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Targets of a likelihood without classes."""
-    targets = np.asarray(y)
-    if targets.dtype.kind == "f":
-        targets = targets.astype(np.float64)
-        if not np.isfinite(targets).all():
-            raise InputError("data y holds NaN or infinite values.")
-    elif targets.dtype.kind not in "iub":
-        raise InputError(f"data y must be numbers, got dtype {targets.dtype}.")
-    if likelihood.name == "gaussian" and math.prod(shape) != targets.size:
-        raise InputError(f"outputs of shape {shape} do not fit targets of shape {targets.shape}.")
-    return targets
 
 
 def _check_nll(model: Model) -> None:
@@ -340,8 +417,15 @@ def _flat(tree: Any) -> Array:
     return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
 
 
+def _outputs(model: Model) -> Iterator[tuple[slice, Array]]:
+    """The outputs (b, C) of blocks of examples."""
+    for rows in row_blocks(model, model.n_outputs, "float64"):
+        with jax.enable_x64(True):
+            yield rows, np.asarray(_outputs_of(model.architecture, model.w, model.block(rows)[0]))
+
+
 @partial(jax.jit, static_argnums=0)
-def _outputs(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
+def _outputs_of(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
     return architecture.outputs(w, x)
 
 

@@ -18,14 +18,17 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_memory, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam.dense import occam_of_symmetric
 from noisescale.evidence.occam.lanczos import operator_term
 from noisescale.evidence.occam.term import Accuracy, Term
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, Preflight, preflight
 from noisescale.evidence.prior import CHOICES, describe_prior, prior_vector, proper
 from noisescale.evidence.prior_choice import choose_prior
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.result import Evidence, NotAMinimumWarning, warn_user
+from noisescale.evidence.select import Select
 from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 _DENSE_OPERATOR = 4_000  # parameters up to which an operator is turned into a matrix
 
 
+@speaks
 def evidence_of(
     problem: Problem,
     *,
@@ -46,8 +50,8 @@ def evidence_of(
 ) -> Evidence:
     """The evidence of a problem, whatever framework is behind it; see :func:`log_evidence`."""
     accuracy = accuracy or Accuracy()
-    plan = preflight(problem.facts(), method, curvature)
-    details: dict[str, Any] = {}
+    plan = preflight(problem.facts(), method, curvature, problem)
+    details: dict[str, Any] = {"model_notes": problem.notes} if problem.notes else {}
     if isinstance(prior_precision, str):
         check_choice("prior_precision", prior_precision, CHOICES)
         L, details["prior_note"] = choose_prior(
@@ -57,8 +61,10 @@ def evidence_of(
         L = prior_vector(prior_precision, problem)
     nll, gradient = problem.nll_and_gradient()
     slope = gradient + L * problem.w
-    if log_null is None and problem.n_classes is not None:
-        log_null = -problem.n_train * math.log(problem.n_classes)
+    if log_null is None:
+        log_null = log_null_of(problem, L)
+        if problem.n_classes is None and log_null is not None:
+            details["null_model"] = "the best constant"
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         return assemble(
             METHODS[plan.method].term(problem, L, slope, curvature, accuracy),
@@ -87,7 +93,7 @@ def log_evidence(
     likelihood: "LikelihoodLike" = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
-    select: Callable[[str], bool] | None = None,
+    select: Select | None = None,
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     tolerance: float | None = None,
@@ -106,16 +112,21 @@ def log_evidence(
             names of layers to numbers. Every parameter needs one: an unpenalised parameter has no
             evidence. ``"auto"`` takes the one number of largest evidence at these params,
             ``"per_layer"`` one number a layer likewise.
-        likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)``
-            for a noise precision other than 1), or a function ``(outputs, y) -> nats`` an example.
+        likelihood: ``"categorical"``, with labels (N, T) and outputs (N, T, C) for sequences, whose
+            padding has the label -100; ``"bernoulli"``; ``"gaussian"`` (``ns.gaussian(precision)``
+            for a noise precision other than 1, ``ns.gaussian("estimate")`` for that of the
+            residuals); ``"poisson"``, whose outputs are logarithms of rates; or a function
+            ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
         method: ``"dense"`` works on p x p matrices; ``"dual"`` on N C x N C, exact too but for the
             Gauss-Newton matrix alone; ``"lanczos"`` estimates, for networks of any size; ``"kfac"``
             and ``"diagonal"`` are approximations; ``"auto"`` takes the fastest exact one that fits,
             else lanczos.
         select: chooses parameters by their path (``0/w``, say); the others stay fixed and are not
-            part of the model. ``lambda path: path.startswith("1/")`` is the last of two layers.
-        log_null: the null model's log evidence, where the likelihood has no classes.
+            part of the model: the name of a layer (``"1"``, the last of two), a pattern
+            (``"*/w"``), a sequence of those, or a function of the path.
+        log_null: the null model's log evidence, in place of the one that guesses: uniform over
+            classes, for regression and counts the best constant under the same prior and noise.
         log_degeneracy: log of the number of equivalent minima to count, 0 for this one alone; see
             :func:`permutation_degeneracy`.
         tolerance, max_probes, seed, progress: for lanczos, the standard error to reach in nats (by

@@ -5,37 +5,42 @@ in its parameters there, so the logits of a new input are Gaussian too. Their so
 either by the probit approximation, sigmoid(z / sqrt(1 + pi s^2/8)), or by sampling.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from noisescale.arrays import check_inputs, forgets_constants, output_shape
+from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_memory
 from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
-from noisescale.evidence.curvature.gauss_newton import dense_ggn, ggn_root, outputs_and_jacobian
-from noisescale.evidence.curvature.model import Model
-from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.occam.kernel import output_rows, row_blocks
 from noisescale.evidence.prior import prior_vector
+from noisescale.evidence.problem import Problem, Rows
+from noisescale.evidence.select import Select
+
+if TYPE_CHECKING:
+    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
 
 Array = NDArray[np.float64]
+
+_BLOCK_BYTES = 1 << 28  # of Jacobian held at once
 
 
 @forgets_constants
 def posterior_predict(
-    apply_fn: Callable[[Any, jax.Array], jax.Array],
+    apply_fn: "ApplyFn",
     params: Any,
     data: tuple[ArrayLike, ArrayLike],
     x_new: ArrayLike,
     *,
     prior_precision: Any,
-    likelihood: str = "categorical",
+    likelihood: "LikelihoodLike" = "categorical",
     predictive: str = "probit",
     method: str = "auto",
+    select: Select | None = None,
     n_samples: int = 1000,
     seed: int = 0,
 ) -> Array:
@@ -50,42 +55,60 @@ def posterior_predict(
         likelihood: ``"categorical"`` or ``"bernoulli"``.
         predictive: ``"map"`` (no averaging), ``"probit"`` or ``"monte_carlo"``.
         method: ``"dense"``, ``"dual"`` or ``"auto"``.
+        select: as in :func:`noisescale.log_evidence`.
         n_samples: draws for ``"monte_carlo"``.
         seed: decides those draws.
 
     Returns:
-        Probabilities (n, K); K = 2 for the Bernoulli likelihood.
+        Probabilities (n, K), or (n, T, K) for sequences; K = 2 for the Bernoulli likelihood.
     """
-    problem = jax_problem(apply_fn, params, data, likelihood)
-    model = problem.model
+    from noisescale.evidence.jax_problem import jax_problem
+
+    return predictions_of(
+        jax_problem(apply_fn, params, data, likelihood, select),
+        x_new,
+        prior_precision=prior_precision,
+        predictive=predictive,
+        method=method,
+        n_samples=n_samples,
+        seed=seed,
+    )
+
+
+def predictions_of(
+    problem: Problem,
+    x_new: Any,
+    *,
+    prior_precision: Any,
+    predictive: str = "probit",
+    method: str = "auto",
+    n_samples: int = 1000,
+    seed: int = 0,
+) -> Array:
+    """The predictions of a problem of any framework; see :func:`posterior_predict`."""
     if problem.n_classes is None:
         raise InputError(
             "posterior_predict gives class probabilities: use a likelihood of classes."
         )
     L = prior_vector(prior_precision, problem)
-    method = _choose_method(method, p=model.n_params, n=len(model.y) * model.n_outputs)
-    inputs = check_inputs(x_new, "x_new", np.float64)
-    if inputs.ndim != model.x.ndim:
-        raise InputError(f"x_new must have one row an input, got shape {inputs.shape}.")
-    with jax.enable_x64(True):
-        output_shape(apply_fn, params, inputs)
-    if predictive == "map":
-        with jax.enable_x64(True):
-            logits = np.asarray(model.architecture.outputs(model.w, inputs))
-        spread = None
-    else:
-        logits, spread = _logits_and_covariance(model, L, inputs, method)
-    if model.architecture.likelihood.name == "bernoulli":
+    new = problem.with_inputs(x_new)
+    outputs = new.outputs(slice(None))  # (n, C)
+    n, C = outputs.shape
+    method = _choose_method(method, p=len(L), n=problem.n_train * C)
+    settings: dict[str, Any] = {"predictive": predictive, "n_samples": n_samples, "seed": seed}
+    if problem.likelihood.name == "bernoulli":
         return average_probabilities(
-            logits[:, 0],
-            lambda: np.asarray(spread)[:, 0, 0],
-            predictive=predictive,
-            n_samples=n_samples,
-            seed=seed,
+            outputs[:, 0],
+            lambda: _covariances(problem, new, L, method, (n, 1))[:, 0, 0],
+            **settings,
         )
-    return average_probabilities(
-        logits, lambda: np.asarray(spread), predictive=predictive, n_samples=n_samples, seed=seed
+    K = problem.n_classes  # C = T K for sequences of T tokens
+    averaged = average_probabilities(
+        outputs.reshape(-1, K),
+        lambda: _covariances(problem, new, L, method, (n * C // K, K)),
+        **settings,
     )
+    return averaged if C == K else averaged.reshape(n, C // K, K)
 
 
 def _choose_method(method: str, *, p: int, n: int) -> str:
@@ -100,35 +123,40 @@ def _choose_method(method: str, *, p: int, n: int) -> str:
     return method
 
 
-def _logits_and_covariance(
-    model: Model, L: Array, x: NDArray[Any], method: str
-) -> tuple[Array, Array]:
-    """Logits (n, C) and J (H + L)^-1 J' (n, C, C) of new inputs."""
-    root = np.sqrt(L)
-    if method == "dual":
-        whole = ggn_root(model)  # (N C, p)
-        assert whole is not None  # likelihoods of classes are convex in their logits
-        A = whole / root
+def _covariances(
+    problem: Problem, new: Problem, L: Array, method: str, shape: tuple[int, int]
+) -> Array:
+    """J (H + L)^-1 J' of the new outputs, within each of ``shape[0]`` groups of ``shape[1]``."""
+    root, (_, K) = np.sqrt(L), shape
+    if method == "dual":  # Woodbury
+        A = np.concatenate(list(row_blocks(problem, output_rows(problem)))) / root
         kernel = A @ A.T
         kernel[np.diag_indices(len(kernel))] += 1
         factor = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True)
     else:
-        M = dense_ggn(model)[0] / np.outer(root, root)
+        M = problem.dense("ggn")[0] / np.outer(root, root)
         M[np.diag_indices(len(M))] += 1
         factor = scipy.linalg.cholesky(M, lower=True, overwrite_a=True)
-    logits, covariances = [], []
-    for outputs, J in outputs_and_jacobian(model, x):
-        n, C, p = J.shape
-        scaled = (J / root).reshape(n * C, p)
-        if method == "dual":  # Woodbury
-            half = scipy.linalg.solve_triangular(factor, A @ scaled.T, lower=True).T
-            reduced = _products(half.reshape(n, C, -1))
-            covariances.append(_products(scaled.reshape(n, C, p)) - reduced)
-        else:
-            half = scipy.linalg.solve_triangular(factor, scaled.T, lower=True).T
-            covariances.append(_products(half.reshape(n, C, p)))
-        logits.append(outputs)
-    return np.concatenate(logits), np.concatenate(covariances)
+    parts = []
+    for J in _jacobian(new, shape):
+        scaled = J / root  # (b K, p)
+        towards = A @ scaled.T if method == "dual" else scaled.T
+        half = scipy.linalg.solve_triangular(factor, towards, lower=True).T
+        within = _products(half.reshape(-1, K, half.shape[1]))
+        if method == "dual":
+            within = _products(scaled.reshape(-1, K, len(L))) - within
+        parts.append(within)
+    return np.concatenate(parts)
+
+
+def _jacobian(new: Problem, shape: tuple[int, int]) -> Iterator[Array]:
+    """The derivatives of all outputs, some groups of them at a time."""
+    n, (groups, K) = new.n_train, shape
+    C = groups * K // n  # outputs an example
+    size = max(1, _BLOCK_BYTES // (8 * K * len(new.w))) * K
+    for start in range(0, n * C, size):
+        outputs = np.arange(start, min(start + size, n * C))
+        yield new.rows(Rows(outputs // C, np.eye(C)[outputs % C]))
 
 
 def _products(rows: Array) -> Array:

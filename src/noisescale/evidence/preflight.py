@@ -1,11 +1,13 @@
 """What each method would cost, before it is begun: memory and time, and the choice between them.
 
-The choice goes by counted operations and bytes alone, so that a busy machine makes the same; the
-time that is shown comes from the speed measured here.
+The choice goes by counted operations and bytes alone (a model's passes as PyTorch and XLA count
+them), so that a busy machine makes the same. What is predicted of the method chosen comes from one
+block of its own work, measured here; of the others from their counts at the speed of a matrix
+product, which says less.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -14,7 +16,8 @@ from noisescale.checks import check_choice, memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam import dense, diagonal, dual, kfac, lanczos
 from noisescale.evidence.occam.term import Method
-from noisescale.evidence.problem import Facts
+from noisescale.evidence.pace import shown_seconds as readable_seconds
+from noisescale.evidence.problem import Facts, Problem
 
 CURVATURES = ("ggn", "hessian")
 METHODS: dict[str, Method] = {
@@ -27,7 +30,9 @@ METHODS: dict[str, Method] = {
 EXACT = ("dense", "dual")
 # Operations that "auto" gives an exact method: ten minutes at 50 Gflop/s, a core or two.
 _PATIENCE = 3e13
-_BLOCKS = 1 << 29  # bytes of blocks and temporaries beside the matrices
+_WORTH_MEASURING = 2e10  # operations: about a second
+_BLOCK = 1 << 28  # bytes of a block and its temporaries
+_OVERHEAD = 1 << 25  # of whatever is there once: the model's copies, compiled programs
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class MethodCost:
     memory: float  # bytes
     work: float  # floating-point operations
     seconds: float  # at the speed of this machine
+    measured: bool = False  # from a block of its work; else from counts alone
 
     def __str__(self) -> str:
         return f"{self.method}: {readable_bytes(self.memory)}, {readable_seconds(self.seconds)}"
@@ -55,8 +61,13 @@ class Preflight:
         return f"{self.method} ({self.reason}); " + "; ".join(map(str, self.costs))
 
 
-def preflight(facts: Facts, method: str, curvature: str) -> Preflight:
-    """Choose a method, or check that the one asked for can do it and fits into memory."""
+def preflight(
+    facts: Facts, method: str, curvature: str, problem: Problem | None = None
+) -> Preflight:
+    """Choose a method, or check that the one asked for can do it and fits into memory.
+
+    With the ``problem`` itself, a block of what was chosen is measured.
+    """
     check_choice("curvature", curvature, CURVATURES)
     check_choice("method", method, ("auto", *METHODS))
     if method != "auto" and (reason := METHODS[method].refusal(facts, curvature)):
@@ -82,13 +93,23 @@ def preflight(facts: Facts, method: str, curvature: str) -> Preflight:
             f"method='{method}' would take {readable_bytes(chosen.memory)}, more than 70 % of this "
             f"machine's memory: what would fit is {'; '.join(others) or 'nothing'}."
         )
+    if problem is not None and chosen.work > _WORTH_MEASURING:
+        took = METHODS[method].seconds(problem, facts, curvature, arithmetic_rate())
+        costs[method] = replace(chosen, seconds=took, measured=True)
     return Preflight(method, reason, tuple(costs.values()))
 
 
 def cost(method: str, curvature: str, facts: Facts) -> MethodCost:
     """Memory and time of one method."""
     memory, work = METHODS[method].cost(facts, curvature)
-    return MethodCost(method, memory + _BLOCKS, work, work / arithmetic_rate())
+    return MethodCost(method, memory + block_bytes(facts), work, work / arithmetic_rate())
+
+
+def block_bytes(facts: Facts) -> float:
+    """What a block of examples takes in work, beside what a method holds."""
+    k = facts.rows_an_example
+    an_example = 8.0 * ((4 + k) * facts.activations + 2 * k * facts.p)
+    return min(facts.N * an_example, max(_BLOCK, an_example)) + _OVERHEAD
 
 
 @cache
@@ -109,14 +130,3 @@ def readable_bytes(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:.3g} TiB" if size < 1e6 else f"{size:.1e} TiB"
-
-
-def readable_seconds(seconds: float) -> str:
-    """A time in the unit that fits it."""
-    if seconds < 1:
-        return "under a second"
-    for unit, length in (("s", 60), ("min", 60), ("h", 24)):
-        if seconds < 2 * length:
-            return f"about {seconds:.2g} {unit}"
-        seconds /= length
-    return f"about {seconds:.2g} days"

@@ -18,11 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from noisescale.arrays import forgets_constants
 from noisescale.checks import shown
 from noisescale.errors import InputError
+from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import RANGE, prior_vector
 from noisescale.evidence.problem import Problem
+from noisescale.evidence.select import Select
 
 if TYPE_CHECKING:
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
@@ -43,7 +46,7 @@ class EvidenceCurve:
     Attributes:
         prior_precision: the grid, ascending.
         log_evidence: at each of its values.
-        E: the paper's E there; None for a likelihood without classes.
+        E: the paper's E there; None for a user's own likelihood without ``log_null``.
         best: the precision of largest evidence.
         best_log_evidence: the log evidence there.
         edge: ``"lowest"`` or ``"highest"`` if the evidence was still rising there, else None.
@@ -73,6 +76,7 @@ class EvidenceCurve:
         )
 
 
+@speaks
 def curve_of(
     problem: Problem,
     *,
@@ -84,8 +88,6 @@ def curve_of(
 ) -> EvidenceCurve:
     """The evidence of a problem against one prior precision; see :func:`evidence_curve`."""
     plan = preflight(problem.facts(), method, curvature)
-    if log_null is None and problem.n_classes is not None:
-        log_null = -problem.n_train * math.log(problem.n_classes)
     return scalar_curve(
         problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions, log_null
     )
@@ -101,6 +103,7 @@ def evidence_curve(
     likelihood: "LikelihoodLike" = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    select: Select | None = None,
     log_null: float | None = None,
     max_probes: int = 64,
     seed: int = 0,
@@ -113,7 +116,7 @@ def evidence_curve(
     from noisescale.evidence.jax_problem import jax_problem
 
     return curve_of(
-        jax_problem(apply_fn, params, data, likelihood),
+        jax_problem(apply_fn, params, data, likelihood, select),
         prior_precisions=prior_precisions,
         curvature=curvature,
         method=method,
@@ -194,12 +197,21 @@ def scalar_curve(
     return EvidenceCurve(
         prior_precision=values,
         log_evidence=logs,
-        E=None if log_null is None else log_null - logs,
+        E=_against_null(problem, values, logs, log_null),
         best=best,
         best_log_evidence=log_evidence(best),
         edge=edge,
         method=method,
     )
+
+
+def _against_null(
+    problem: Problem, precisions: Array, logs: Array, log_null: float | None
+) -> Array | None:
+    """The paper's E at each precision, which the null model's constant may have as well."""
+    given = log_null is not None
+    nulls = [log_null if given else log_null_of(problem, value) for value in precisions]
+    return None if nulls[0] is None else np.array(nulls, float) - logs
 
 
 def choose_prior(

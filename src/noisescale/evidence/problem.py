@@ -14,11 +14,37 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from noisescale.likelihood import Likelihood
+
 if TYPE_CHECKING:
-    from noisescale.evidence.curvature.layers import DenseLayers
+    from noisescale.evidence.occam.kernel import Builder
 
 Array = NDArray[np.float64]
 Precision = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight that multiplies inputs: o x i, at T positions of an example, in g groups."""
+
+    inputs: int
+    outputs: int
+    positions: int = 1
+    groups: int = 1
+
+    @property
+    def size(self) -> int:
+        """Its number of parameters."""
+        return self.inputs * self.outputs * self.groups
+
+    def kernel_flops(self, k: int) -> float:
+        """Arithmetic of a product of two gradients by Gram matrices, k gradients an example.
+
+        T^2 products of o numbers; those of i numbers are shared by the k^2 of two examples. The
+        product of formed gradients takes 2 i o g.
+        """
+        between = 2 * self.outputs + 2 * self.inputs / k**2 + 2
+        return float(self.positions**2 * self.groups * between)
 
 
 @dataclass(frozen=True)
@@ -27,9 +53,10 @@ class Facts:
 
     Attributes:
         p, N, C: parameters, examples, outputs.
-        rows: of the dual kernel, N (C - 1) for a softmax.
+        rows: of the dual kernel, N (C - 1) for a softmax, N T (C - 1) for sequences.
         pass_flops: arithmetic of one example's forward pass.
-        widths: of a dense network's layers, None for any other function.
+        weights: the layers that are known to multiply, of a function whose layers are known.
+        activations: numbers that one example adds to a forward pass.
     """
 
     p: int
@@ -37,7 +64,13 @@ class Facts:
     C: int
     rows: int
     pass_flops: float
-    widths: tuple[int, ...] | None
+    weights: tuple[Weight, ...] = ()
+    activations: int = 1
+
+    @property
+    def rows_an_example(self) -> int:
+        """k, at least 1."""
+        return max(1, round(self.rows / self.N))
 
 
 @dataclass(frozen=True)
@@ -55,6 +88,42 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
+class KroneckerBlock:
+    """A weight's block of the Gauss-Newton matrix as B x A, and B for its bias.
+
+    Attributes:
+        name: the layer's.
+        inputs: A (i, i), the mean of a a' over examples and positions.
+        outputs: B (o, o), the sum of b b' over rows and positions.
+        weight: the flat index of each of the weight's entries (o, i).
+        bias: that of the bias's (o,), if there is one.
+    """
+
+    name: str
+    inputs: Array
+    outputs: Array
+    weight: NDArray[np.int64]
+    bias: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker:
+    """The blocks, and the diagonal (p,) where there is none: ``rest`` are the flat indices there.
+
+    Attributes:
+        blocks: of all layers that have one.
+        rest: flat indices of all other parameters.
+        diagonal: of the Gauss-Newton matrix at ``rest``.
+        rest_names: what these parameters are called.
+    """
+
+    blocks: tuple[KroneckerBlock, ...]
+    rest: NDArray[np.int64]
+    diagonal: Array
+    rest_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class Moments:
     """Of per-example gradients g_i: |g_i|^2 of each, sum of g_i, sum of their squared entries."""
 
@@ -65,6 +134,11 @@ class Moments:
 
 class Problem(Protocol):
     """What the estimators ask of a model."""
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a computation costs more the first time."""
+        ...
 
     @property
     def w(self) -> Array:
@@ -82,8 +156,23 @@ class Problem(Protocol):
         ...
 
     @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its noise precision known."""
+        ...
+
+    @property
+    def observed(self) -> NDArray[Any]:
+        """The targets (N, ...)."""
+        ...
+
+    @property
     def n_classes(self) -> int | None:
         """The number of classes, None for a likelihood without."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any result must know about this model and its data."""
         ...
 
     @property
@@ -106,6 +195,14 @@ class Problem(Protocol):
 
     def structured(self, flat: Array) -> Any:
         """A flat vector in the structure of the parameters."""
+        ...
+
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        ...
+
+    def with_inputs(self, x: Any) -> "Problem":
+        """The same model with other inputs, whose targets are not known."""
         ...
 
     def nll_and_gradient(self) -> tuple[float, Array]:
@@ -132,8 +229,20 @@ class Problem(Protocol):
         """The derivative of these examples' outputs along each of the directions: (b, n, C)."""
         ...
 
-    def dense_layers(self) -> "DenseLayers | None":
-        """The layers of a dense network at this point, None for any other function."""
+    def rows_at_once(self) -> int:
+        """How many rows a block of them should have: memory, and well under a second."""
+        ...
+
+    def layer_kernel(self, L: Array, rows: Rows) -> "Builder | None":
+        """The kernel between rows from what layers see; None if they are not known."""
+        ...
+
+    def kronecker(self, rows: Rows) -> Kronecker | None:
+        """Kronecker factors of the layers; None if there are none."""
+        ...
+
+    def squared_rows(self, rows: Rows) -> Array:
+        """The squared entries of all rows, summed: (p,)."""
         ...
 
     def gradient_moments(self) -> Moments:

@@ -44,7 +44,8 @@ class Evidence:
         log_occam_factor: log of the share of the prior that the data leave, never positive.
         log_occam_factor_full: the same with the whole determinant, None likewise.
         log_degeneracy: log of the number of equivalent minima counted; 0 for one.
-        log_null: log evidence of the model that gives every class the same probability.
+        log_null: log evidence of the model that gives every class the same probability, or of the
+            best constant for regression and counts.
         gradient_norm, newton_decrement: how far from a minimum the point is; half the decrement is
             what the quadratic model says the cost could still fall. None if no gradient was given.
         n_negative, negative_weight: number and summed size (in units of the prior precision) of
@@ -100,16 +101,18 @@ class Evidence:
         """The odds against the null model, in words; by both sums where they differ."""
         if self.log_bayes_factor is None:
             return "no null model to compare with"
-        restricted = odds_in_words(self.log_bayes_factor, "the model", "random guessing")
+        null = self.details.get("null_model", "random guessing")
+        restricted = odds_in_words(self.log_bayes_factor, "the model", null)
         if self.log_bayes_factor_full is None or not self.n_negative:
             return restricted
-        full = odds_in_words(self.log_bayes_factor_full, "the model", "random guessing")
+        full = odds_in_words(self.log_bayes_factor_full, "the model", null)
         return f"{restricted} by the restricted sum, {full} by the full determinant"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about this number; empty at a clean minimum."""
         notes = [str(note) for note in (self.details.get("prior_note"),) if note]
+        notes += self.details.get("model_notes", ())
         if self.details.get("tolerance_reached") is False:
             notes.append(
                 f"the tolerance was not reached with {self.details['n_probes']} probes: the "

@@ -23,6 +23,7 @@ from noisescale.arrays import forgets_constants
 from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.problem import Problem
+from noisescale.evidence.select import Select
 from noisescale.noise.spectrum import NoiseSpectrum, noise_spectrum
 from noisescale.training.sampling import SAMPLERS
 from noisescale.uncertainty import Estimate
@@ -155,6 +156,7 @@ def gradient_noise(
     likelihood: "LikelihoodLike" = "categorical",
     n_eigenvalues: int = 0,
     curvature: str = "ggn",
+    select: Select | None = None,
 ) -> GradientNoise:
     """Measure the noise of per-example gradients of the negative log-likelihood.
 
@@ -165,6 +167,7 @@ def gradient_noise(
         likelihood: as in :func:`noisescale.log_evidence`.
         n_eigenvalues: how many leading eigenvalues of S to find, and of the curvature beside it.
         curvature: which to compare with, ``"ggn"`` or ``"hessian"``.
+        select: as in :func:`noisescale.log_evidence`.
 
     A penalty does not change the noise, and is left out of |G|^2 as well.
 
@@ -177,7 +180,7 @@ def gradient_noise(
     """
     from noisescale.evidence.jax_problem import jax_problem
 
-    problem = jax_problem(apply_fn, params, data, likelihood)
+    problem = jax_problem(apply_fn, params, data, likelihood, select)
     return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature)
 
 

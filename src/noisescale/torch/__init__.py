@@ -1,13 +1,17 @@
-"""The same questions for PyTorch: evidence, spectrum, gradient noise, and a function to tune.
+"""The same questions for PyTorch: evidence, spectrum, prediction, gradient noise, tuning.
 
 PyTorch computes derivatives (``torch.func``), everything else is noisescale's own: the same
-methods, the same results. The module is copied, in evaluation mode: batch normalisation uses its
-running statistics, dropout is off, and your module, its mode, gradients, device and precision stay
-as they are. Parameters with ``requires_grad=False`` are fixed and not part of the model.
+methods, the same results, without JAX. The module is copied, in evaluation mode: batch
+normalisation uses its running statistics, dropout is off, and your module, its mode, gradients,
+device and precision stay as they are. Parameters with ``requires_grad=False`` are fixed and not
+part of the model, and so are those that ``select=`` leaves out.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 try:
     import torch
@@ -19,19 +23,24 @@ except ImportError as error:
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
 from noisescale.evidence.laplace import evidence_of
 from noisescale.evidence.occam.term import Accuracy
+from noisescale.evidence.predict import predictions_of
 from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
+from noisescale.evidence.select import Select
 from noisescale.noise.gradients import GradientNoise, noise_of
 from noisescale.torch.problem import TorchProblem
-from noisescale.torch.tensors import to_numpy
+from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function
 from noisescale.torch.watch import Watch, watch
+from noisescale.torch.weight_decay import prior_precision_of
 
 __all__ = [
     "Watch",
     "evidence_curve",
     "gradient_noise",
     "log_evidence",
+    "posterior_predict",
+    "prior_precision_of",
     "spectrum",
     "train_function",
     "watch",
@@ -46,6 +55,7 @@ def log_evidence(
     likelihood: Any = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    select: Select | None = None,
     log_null: float | None = None,
     log_degeneracy: float = 0.0,
     tolerance: float | None = None,
@@ -56,25 +66,39 @@ def log_evidence(
     """The evidence of a trained ``torch.nn.Module``, from the training data alone.
 
     Args:
-        module: its outputs are logits (or means), one row an example.
-        data: the training set: a ``Dataset`` of pairs, a ``DataLoader``, or tensors ``(x, y)``. A
-            loader is gone through once, so it should neither augment nor leave examples out.
+        module: its outputs are logits (or means), one row an example: a tensor, ``logits`` of a
+            dict or object, or the first of a tuple. A model of transformers is one as it is.
+        data: the training set: a ``Dataset`` of pairs, a ``DataLoader``, or tensors ``(x, y)``; the
+            last of more than two is the target, in dicts it is ``"labels"``, and the others are
+            what the module is called with. A loader is gone through once, so it should neither
+            augment nor leave examples out.
         prior_precision: lambda > 0, which is ``weight_decay`` times the number of training
-            examples; a mapping from the names of layers or of parameters to numbers or tensors;
-            ``"auto"`` or ``"per_layer"``. A layer is a module that holds parameters of its own.
-        likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)``
-            for a noise precision other than 1).
+            examples (:func:`prior_precision_of` for other optimisers than SGD); a mapping from
+            the names of layers or of parameters to numbers or tensors; ``"auto"`` or
+            ``"per_layer"``. A layer is a module that holds parameters of its own.
+        likelihood: ``"categorical"`` (sequences too: labels (N, T), outputs (N, T, C), padding with
+            the label -100), ``"bernoulli"``, ``"gaussian"`` (``ns.gaussian(precision)`` for a noise
+            precision other than 1, ``ns.gaussian("estimate")`` for that of the residuals),
+            ``"poisson"``, or a function ``(outputs, y) -> nats`` of tensors, one an example.
+        select: the parameters that are the model, the others being fixed: the name of a module or
+            parameter, a pattern (``"*.bias"``), a sequence of those, or a function of the name.
         curvature, method, log_null, log_degeneracy, tolerance, max_probes, seed, progress: as in
-            :func:`noisescale.log_evidence`; ``"kfac"`` is for JAX networks alone.
+            :func:`noisescale.log_evidence`.
+
+    >>> import torch
+    >>> import noisescale.torch as nst
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 3)
+    >>> module = torch.nn.Linear(3, 2)
+    >>> evidence = nst.log_evidence(
+    ...     module, (x, (x[:, 0] > 0).long()), prior_precision=1.0, select="weight"
+    ... )
+    >>> evidence.n_params
+    6
     """
-    if isinstance(prior_precision, dict):
-        prior_precision = {
-            name: to_numpy(value) if isinstance(value, torch.Tensor) else value
-            for name, value in prior_precision.items()
-        }
     return evidence_of(
-        TorchProblem(module, data, likelihood),
-        prior_precision=prior_precision,
+        TorchProblem(module, data, likelihood, select),
+        prior_precision=as_prior(prior_precision),
         curvature=curvature,
         method=method,
         log_null=log_null,
@@ -91,13 +115,14 @@ def evidence_curve(
     likelihood: Any = "categorical",
     curvature: str = "ggn",
     method: str = "auto",
+    select: Select | None = None,
     log_null: float | None = None,
     max_probes: int = 64,
     seed: int = 0,
 ) -> EvidenceCurve:
     """The evidence against a single prior precision; see :func:`noisescale.evidence_curve`."""
     return curve_of(
-        TorchProblem(module, data, likelihood),
+        TorchProblem(module, data, likelihood, select),
         prior_precisions=prior_precisions,
         curvature=curvature,
         method=method,
@@ -115,15 +140,52 @@ def spectrum(
     top_k: int = 10,
     n_probes: int = 4,
     n_steps: int = 64,
+    select: Select | None = None,
     seed: int = 0,
 ) -> Spectrum:
     """The spectrum of the curvature of the summed nll; see :func:`noisescale.spectrum`."""
     return spectrum_of(
-        TorchProblem(module, data, likelihood),
+        TorchProblem(module, data, likelihood, select),
         curvature=curvature,
         top_k=top_k,
         n_probes=n_probes,
         n_steps=n_steps,
+        seed=seed,
+    )
+
+
+def posterior_predict(
+    module: torch.nn.Module,
+    data: Any,
+    x_new: Any,
+    *,
+    prior_precision: Any,
+    likelihood: Any = "categorical",
+    predictive: str = "probit",
+    method: str = "auto",
+    select: Select | None = None,
+    n_samples: int = 1000,
+    seed: int = 0,
+) -> NDArray[np.float64]:
+    """Class probabilities averaged over the posterior; see :func:`noisescale.posterior_predict`.
+
+    ``x_new`` are inputs as the module is called with: a tensor, or a tuple or dict of them.
+
+    >>> import torch
+    >>> import noisescale.torch as nst
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 3)
+    >>> data = (x, (x[:, 0] > 0).long())
+    >>> nst.posterior_predict(torch.nn.Linear(3, 2), data, x[:4], prior_precision=1.0).shape
+    (4, 2)
+    """
+    return predictions_of(
+        TorchProblem(module, data, likelihood, select),
+        x_new,
+        prior_precision=as_prior(prior_precision),
+        predictive=predictive,
+        method=method,
+        n_samples=n_samples,
         seed=seed,
     )
 
@@ -135,10 +197,11 @@ def gradient_noise(
     likelihood: Any = "categorical",
     n_eigenvalues: int = 0,
     curvature: str = "ggn",
+    select: Select | None = None,
 ) -> GradientNoise:
     """The noise of per-example gradients; see :func:`noisescale.gradient_noise`.
 
     ``mean`` and ``variance`` are mappings from parameter names to arrays.
     """
-    problem = TorchProblem(module, data, likelihood)
+    problem = TorchProblem(module, data, likelihood, select)
     return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature)

@@ -29,16 +29,9 @@ def collect(data: Any) -> tuple[Any, torch.Tensor]:
         inputs, y = _joined([split(data[i]) for i in range(len(data))], torch.stack)
     else:
         raise InputError(f"{_WANTED}, got {type(data).__name__}.")
-    lengths = {len(tensor) if tensor.ndim else 0 for tensor in leaves(inputs)}
-    if len(lengths) != 1:
-        raise InputError(
-            f"data has inputs of different lengths, {', '.join(map(str, sorted(lengths)))}: each "
-            "must have one row an example."
-        )
-    (n,) = lengths
+    n = count(inputs)
     if y.ndim == 0 or n != len(y):
         raise InputError(f"data has {n} inputs but {len(y) if y.ndim else 0} labels.")
-    check_whole("the number of examples in data", n, at_least=1)
     return inputs, y
 
 
@@ -63,6 +56,39 @@ def leaves(inputs: Any) -> list[torch.Tensor]:
         return [inputs]
     parts = inputs.values() if isinstance(inputs, dict) else inputs
     return [tensor for part in parts for tensor in leaves(part)]
+
+
+def count(inputs: Any) -> int:
+    """The number of examples in some inputs."""
+    lengths = sorted({len(tensor) if tensor.ndim else 0 for tensor in leaves(inputs)})
+    if len(lengths) != 1 or lengths[0] == 0:
+        raise InputError(
+            f"inputs must have one row an example, but have {', '.join(map(str, lengths))} rows."
+        )
+    return lengths[0]
+
+
+def counted_tokens(
+    inputs: Any, labels: torch.Tensor, ignored: int, *, next_token: bool
+) -> torch.Tensor:
+    """The label of each token's output: padding left out, and the next token where that is meant.
+
+    A dict's ``attention_mask`` says which tokens are padding. Models of transformers that predict
+    the next token take the tokens themselves as labels and shift them inside.
+    """
+    mask = inputs.get("attention_mask") if isinstance(inputs, dict) else None
+    if mask is not None and mask.shape == labels.shape:
+        labels = labels.masked_fill(mask == 0, ignored)
+    if next_token:
+        labels = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=ignored)
+    return labels
+
+
+def predicts_next_token(module: torch.nn.Module) -> bool:
+    """Whether this is a model of transformers whose labels are its inputs."""
+    can = getattr(module, "can_generate", None)
+    encodes = getattr(getattr(module, "config", None), "is_encoder_decoder", True)
+    return bool(callable(can) and can() and not encodes)
 
 
 def mapped(function: Callable[[torch.Tensor], torch.Tensor], inputs: Any) -> Any:

@@ -107,7 +107,7 @@ class Recording:
         parts: dict[str, list[Factor]] = defaultdict(list)
         for at, (layer, a, out) in enumerate(self.uses):
             slots = [torch.zeros_like(out) if b[at] is None else b[at] for b in passes]
-            b = torch.stack(slots, dim=1)  # (n or more, k, ...)
+            b = slots[0][:, None] if k == 1 else torch.stack(slots, dim=1)  # (n or more, k, ...)
             rule = rule_of(layer.module)
             assert rule is not None
             for local, factor in rule(layer.module, a, b).items():

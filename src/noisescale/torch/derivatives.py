@@ -18,47 +18,74 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Ways:
-    """What a module has allowed so far."""
+    """What a module has refused so far: ``forward``, ``twice``, ``examples``, ``directions``."""
 
     def __init__(self) -> None:
-        self.forward, self.batched = True, True
+        self.refused: set[str] = set()
 
     def along(self, function: Function, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The derivative of ``function`` at ``w`` along ``v``."""
-        if self.forward:
-            try:
-                return jvp(function, (w,), (v,))[1]
-            except (RuntimeError, InputError) as error:
-                fast, self.forward = error, False
-        else:
-            fast = None
-        try:
+
+        def reverse_twice() -> torch.Tensor:
             outputs, pull_back = vjp(function, w)
             return vjp(lambda u: pull_back(u)[0], torch.zeros_like(outputs))[1](v)[0]
-        except RuntimeError as error:
-            raise InputError(
-                "the module can be differentiated neither forwards nor twice: "
-                f"{str(fast or error).splitlines()[0]}"
-            ) from error
+
+        return self._either("forward", lambda: jvp(function, (w,), (v,))[1], reverse_twice)
 
     def hessian_along(self, function: Function, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The Hessian of a scalar ``function`` times ``v``."""
-        return self.along(grad(function), w, v)
+        slope = grad(function)
+        return self._either(
+            "twice", lambda: jvp(slope, (w,), (v,))[1], lambda: vjp(slope, w)[1](v)[0]
+        )
 
     def each(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         """``function(w, x, *others)`` of one example for all examples, stacked."""
 
         def every(w: torch.Tensor, *examples: Any) -> torch.Tensor:
-            if self.batched:
-                try:
-                    return vmap(function, in_dims=(None, *(0 for _ in examples)))(w, *examples)
-                except (RuntimeError, InputError):
-                    n = len(leaves(examples)[0])
-                    one = function(w, *taken(examples, 0))  # fails for the same reason, or not
-                    self.batched = False
-                    rest = [function(w, *taken(examples, i)) for i in range(1, n)]
-                    return torch.stack([one, *rest])
-            n = len(leaves(examples)[0])
-            return torch.stack([function(w, *taken(examples, i)) for i in range(n)])
+            dims = (None, *(0 for _ in examples))
+            return self._either(
+                "examples",
+                lambda: vmap(function, in_dims=dims)(w, *examples),
+                lambda: torch.stack(
+                    [function(w, *taken(examples, i)) for i in range(leaves(examples)[0].shape[0])]
+                ),
+            )
 
         return every
+
+    def directions(self, function: Function) -> Function:
+        """``function`` of one direction for each row of several, stacked."""
+        return lambda V: self._either(
+            "directions",
+            lambda: vmap(function)(V),
+            lambda: torch.stack([function(v) for v in V]),
+        )
+
+    def _either(
+        self, way: str, fast: Callable[[], torch.Tensor], slow: Callable[[], torch.Tensor]
+    ) -> torch.Tensor:
+        """By the fast way unless that was refused before, else by the slow one."""
+        if way not in self.refused:
+            try:
+                return fast()
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, InputError):
+                done = self._slow(slow)
+                self.refused.add(way)
+                return done
+        return self._slow(slow)
+
+    @staticmethod
+    def _slow(slow: Callable[[], torch.Tensor]) -> torch.Tensor:
+        try:
+            return slow()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise InputError(
+                "the module cannot be differentiated as this needs it: "
+                f"{str(error).splitlines()[0][:200]}; replace the operation, or select= the "
+                "parameters that come after it."
+            ) from error

@@ -11,8 +11,8 @@ forming it,
 
 Axes: n examples; k gradients of each (rows c' J_i of several c share the inputs a_i); g groups; T
 positions; i and o, the widths of inputs and outputs. Every class has the same names in this order:
-``gradients``, ``along``, ``kernel``, ``squared_norms``, ``squares``, ``of_examples``, ``chosen``,
-``kernel_flops``, ``numbers``.
+``gradients``, ``along``, ``kernel``, ``squared_norms``, ``squares``, ``total``, ``of_examples``,
+``chosen``, ``kernel_flops``.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from noisescale.evidence.problem import Weight
+
+_CACHED = 1 << 18  # numbers of gradients that are formed, squared and added up in one go
 
 
 class Factor(Protocol):
@@ -45,6 +49,10 @@ class Factor(Protocol):
         """The squared entries, summed over all n k gradients: (size,)."""
         ...
 
+    def total(self) -> Tensor:
+        """The sum of all n k gradients: (size,)."""
+        ...
+
     def of_examples(self, n: int) -> "Factor":
         """With what the leading axis has more than ``n`` made positions: example by example."""
         ...
@@ -55,10 +63,6 @@ class Factor(Protocol):
 
     def kernel_flops(self) -> float:
         """Arithmetic of one entry of ``kernel``; the product of formed gradients takes 2 size."""
-        ...
-
-    def numbers(self) -> int:
-        """How many numbers it holds."""
         ...
 
 
@@ -79,6 +83,8 @@ class Outer:
             b = self.b.permute(0, 2, 3, 1, 4).reshape(n, T, k * o)
             made = torch.bmm(a.mT, b).reshape(n, i, k, o).permute(0, 2, 1, 3)
             return made.reshape(n, k, i * o)
+        if k == 1:  # nothing to be moved
+            return torch.bmm(self.b[:, 0].flatten(0, 1).mT, a).reshape(n, 1, g * o * i)
         b = self.b.permute(0, 2, 1, 4, 3).reshape(n * g, k * o, T)
         made = torch.bmm(b, a).reshape(n, g, k, o * i)
         return made.transpose(1, 2).reshape(n, k, g * o * i)
@@ -126,6 +132,11 @@ class Outer:
         both = torch.einsum("ngto,ngti->goi", (self.b**2).sum(dim=1), self.a**2)
         return (both.mT if self.transposed else both).reshape(-1)
 
+    def total(self) -> Tensor:
+        """One product of matrices over all examples and positions."""
+        summed = torch.einsum("ngto,ngti->goi", self.b.sum(dim=1), self.a)
+        return (summed.mT if self.transposed else summed).reshape(-1)
+
     def of_examples(self, n: int) -> "Outer":
         """Patches or tokens that were taken for examples are positions."""
         m, k, g, T, o = self.b.shape
@@ -140,13 +151,9 @@ class Outer:
         return Outer(self.a[examples], self.b[examples], self.transposed)
 
     def kernel_flops(self) -> float:
-        """T^2 products of o numbers; those of i numbers are shared by the k^2 of an example."""
+        """As counted for any framework's layers."""
         _, k, g, T, o = self.b.shape
-        return float(T**2 * g * (2 * o + 2 * self.a.shape[-1] / k**2 + 2))
-
-    def numbers(self) -> int:
-        """Of inputs and output gradients."""
-        return self.a.numel() + self.b.numel()
+        return Weight(self.a.shape[-1], o, T, g).kernel_flops(k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +197,12 @@ class Lookup:
         made.index_add_(0, self.index.reshape(-1), together.sum(dim=1).flatten(0, 1))
         return made.reshape(-1)
 
+    def total(self) -> Tensor:
+        """Output gradients added up in their rows."""
+        made = self.b.new_zeros(self.n_rows, self.b.shape[-1])
+        made.index_add_(0, self.index.reshape(-1), self.b.sum(dim=1).flatten(0, 1))
+        return made.reshape(-1)
+
     def of_examples(self, n: int) -> "Lookup":
         """Further positions."""
         m, k, T, d = self.b.shape
@@ -206,10 +219,6 @@ class Lookup:
         """T^2 products of d numbers."""
         T, d = self.b.shape[2:]
         return float(T**2 * (2 * d + 2))
-
-    def numbers(self) -> int:
-        """Of output gradients."""
-        return self.b.numel()
 
     def _same(self) -> Tensor:
         return (self.index[:, :, None] == self.index[:, None, :]).to(self.b.dtype)
@@ -242,6 +251,10 @@ class Formed:
         """Sums of squares."""
         return (self.g**2).sum(dim=(0, 1))
 
+    def total(self) -> Tensor:
+        """A sum."""
+        return self.g.sum(dim=(0, 1))
+
     def of_examples(self, n: int) -> "Formed":
         """Added up."""
         if len(self.g) == n:
@@ -254,11 +267,7 @@ class Formed:
 
     def kernel_flops(self) -> float:
         """What a product of two takes."""
-        return 2.0 * self.g.shape[2]
-
-    def numbers(self) -> int:
-        """Of the gradients."""
-        return self.g.numel()
+        return 2.0 * int(self.g.shape[2])
 
 
 def added(factors: list[Factor]) -> Factor:
@@ -283,3 +292,51 @@ def added(factors: list[Factor]) -> Factor:
     for factor in factors[1:]:
         total = total + factor.gradients()
     return Formed(total)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Of a parameter's gradients: what :func:`sums` gives."""
+
+    squared_norms: Tensor  # (n, k)
+    total: Tensor  # (size,)
+    squares: Tensor  # (size,)
+    compact: Factor | None
+
+
+def sums(factor: Factor, *, keep: bool = False) -> Sums:
+    """Squared norms, the total and the squared entries' sum in one go.
+
+    Gradients over several positions must be formed for their squares, which then serve for all
+    three, few enough at a time to stay in the processor's cache. ``keep`` gives back the smallest
+    factor that the gradients follow from.
+    """
+    if not isinstance(factor, Outer) or factor.b.shape[3] == 1:
+        kept = factor if keep else None
+        return Sums(factor.squared_norms(), factor.total(), factor.squares(), kept)
+    n, k, g, _, o = factor.b.shape
+    size = g * o * factor.a.shape[-1]
+    norms = factor.b.new_empty(n, k)
+    total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
+    whole = factor.gradients() if keep else None
+    step = max(1, _CACHED // (k * size))
+    for start in range(0, n, step):
+        part = slice(start, min(start + step, n))
+        G = factor.chosen(part).gradients() if whole is None else whole[part]
+        total += G.sum(dim=(0, 1))
+        G = G.square()
+        squares += G.sum(dim=(0, 1))
+        norms[part] = G.sum(dim=2)
+    return Sums(norms, total, squares, None if whole is None else Formed(whole))
+
+
+def compact_numbers(factor: Factor) -> int:
+    """How many numbers an example's gradients take in the ``compact`` form of :func:`sums`."""
+    if isinstance(factor, Formed):
+        return int(factor.g[0].numel())
+    if isinstance(factor, Lookup):
+        return int(factor.b[0].numel())
+    assert isinstance(factor, Outer)
+    if factor.b.shape[3] == 1:
+        return int(factor.a[0].numel() + factor.b[0].numel())
+    return int(factor.b.shape[1] * factor.b.shape[2] * factor.b.shape[4] * factor.a.shape[-1])

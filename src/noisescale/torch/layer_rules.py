@@ -102,8 +102,26 @@ def _patches(layer: nn.Module, a: Tensor) -> Tensor:
     if len(size) == 1:
         a = a[:, :, None]
         size, stride, dilation = (1, *size), (1, *stride), (1, *dilation)
-    seen = functional.unfold(a, size, dilation=dilation, stride=stride)  # (n, numbers, T)
-    return seen.reshape(len(a), layer.groups, -1, seen.shape[-1]).mT
+    n, channels, *sides = a.shape
+    places = [
+        (side - d * (s - 1) - 1) // step + 1
+        for side, s, step, d in zip(sides, size, stride, dilation, strict=True)
+    ]
+    # Windows as a view, copied once: several times as fast as functional.unfold.
+    a = a.contiguous()
+    per_example, per_channel, down, right = a.stride()
+    seen = a.as_strided(
+        (n, channels, *size, *places),
+        (
+            per_example,
+            per_channel,
+            dilation[0] * down,
+            dilation[1] * right,
+            stride[0] * down,
+            stride[1] * right,
+        ),
+    )
+    return seen.reshape(n, layer.groups, -1, places[0] * places[1]).mT
 
 
 def _embedding(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:

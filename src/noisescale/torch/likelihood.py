@@ -1,48 +1,59 @@
-"""The likelihoods of :mod:`noisescale.likelihood` in PyTorch: nats per example."""
+"""The likelihoods of :mod:`noisescale.likelihood` in PyTorch: nats per example.
+
+Outputs come as (b, C), an example's in one row; a sequence's (b, T C) are told from its labels.
+"""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.nn import functional
 
-from noisescale.checks import check_choice
-from noisescale.errors import InputError
+from noisescale.likelihood import Likelihood
 
 Nll = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-NAMES = ("categorical", "bernoulli", "gaussian")
+
+_LINEAR = 40.0  # from where on softplus(z) is z in float64; PyTorch's 20 is meant for float32
 
 
-def resolve_nll(likelihood: Any) -> tuple[str, Nll]:
-    """The name and the nll of a likelihood, given by its name or as ``ns.gaussian(precision)``."""
-    precision = getattr(likelihood, "noise_precision", None)
-    if precision is not None:
-        return "gaussian", gaussian(precision)
-    if not isinstance(likelihood, str):
-        raise InputError(
-            f"likelihood must be one of {', '.join(NAMES)} or ns.gaussian(noise_precision) for a "
-            f"PyTorch module, got {type(likelihood).__name__}: a function of JAX arrays cannot be "
-            "differentiated by PyTorch."
-        )
-    nlls = {"categorical": _categorical, "bernoulli": _bernoulli, "gaussian": gaussian(1.0)}
-    return likelihood, nlls[check_choice("likelihood", likelihood, NAMES)]
+def nll_of(likelihood: Likelihood) -> Nll:
+    """``(outputs, targets) -> nats``, one number an example."""
+    if likelihood.function is not None:
+        return likelihood.function
+    if likelihood.name == "gaussian":
+        assert likelihood.noise_precision is not None  # estimated where the outputs are known
+        return _gaussian(likelihood.noise_precision)
+    if likelihood.name == "categorical":
+        return _categorical(likelihood.ignore_index)
+    return {"bernoulli": _bernoulli, "poisson": _poisson}[likelihood.name]
 
 
-def _categorical(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(outputs, y, reduction="none")
+def _categorical(ignored: int) -> Nll:
+    def nll(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if y.ndim == 1:
+            return functional.cross_entropy(outputs, y, reduction="none")
+        log_p = functional.log_softmax(outputs.reshape(*y.shape, -1), dim=2)  # (b, T, C)
+        counts = y != ignored
+        each = -log_p.gather(2, torch.where(counts, y, 0)[..., None])[..., 0]  # (b, T)
+        return torch.where(counts, each, 0.0).sum(dim=1)
+
+    return nll
 
 
 def _bernoulli(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return functional.softplus(torch.where(y == 1, -outputs[:, 0], outputs[:, 0]))
+    z = torch.where(y == 1, -outputs[:, 0], outputs[:, 0])
+    return functional.softplus(z, threshold=_LINEAR)
 
 
-def gaussian(precision: float) -> Nll:
-    """Gaussian noise of this precision on every output."""
-
+def _gaussian(precision: float) -> Nll:
     def nll(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         residuals = outputs - y.reshape(outputs.shape)
         constant = 0.5 * outputs.shape[1] * math.log(2 * math.pi / precision)
         return 0.5 * precision * (residuals**2).sum(dim=1) + constant
 
     return nll
+
+
+def _poisson(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    counts = y.reshape(outputs.shape).to(outputs.dtype)
+    return (torch.exp(outputs) - counts * outputs + torch.lgamma(counts + 1)).sum(dim=1)

@@ -8,6 +8,7 @@ fused fast path of ``nn.TransformerEncoderLayer`` is off; both are as before aft
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from noisescale.errors import InputError
 from noisescale.evidence.problem import Array
+from noisescale.evidence.select import Select, chosen_of
 from noisescale.torch.tensors import to_numpy
 
 PRECISIONS = ("float64", "float32")
@@ -24,7 +26,7 @@ PRECISIONS = ("float64", "float32")
 class TorchModel:
     """The twins of a module and the names of its free parameters, in order."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, select: Select | None = None) -> None:
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
         module = unwrapped(module)
@@ -32,6 +34,11 @@ class TorchModel:
         free = {name: p for name, p in self.twins["float64"].named_parameters() if p.requires_grad}
         if not free:
             raise InputError("the module has no parameters that require gradients.")
+        if select is not None:
+            chosen = chosen_of(select, list(free), ".")
+            free = {name: free[name] for name, own in zip(list(free), chosen, strict=True) if own}
+        for twin in self.twins.values():  # torch.func needs no graph of their own
+            twin.requires_grad_(False)
         self.device = next(iter(free.values())).device
         self.params: dict[str, Array] = {name: to_numpy(p) for name, p in sorted(free.items())}
         self.shapes = {name: value.shape for name, value in self.params.items()}
@@ -121,12 +128,24 @@ def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     for part in twin.modules():
         if isinstance(part, torch.nn.RNNBase):
             part.register_forward_pre_hook(_begin_at_zero, with_kwargs=True)
+        if type(part) is torch.nn.Embedding and part.padding_idx is not None:
+            part.forward = partial(_embed, part, part.weight.detach().clone())
     # Transformers' models: no cache of keys, and attention in plain operations.
     if hasattr(getattr(twin, "config", None), "use_cache"):
         twin.config.use_cache = False
     if callable(getattr(twin, "set_attn_implementation", None)):
         twin.set_attn_implementation("eager")
     return twin
+
+
+def _embed(module: torch.nn.Embedding, fixed: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """An embedding whose row for padding is constant, as training leaves it.
+
+    PyTorch's own has no gradient for that row in reverse mode, and one in forward mode.
+    """
+    padding = torch.arange(len(fixed), device=fixed.device) == module.padding_idx
+    weight = torch.where(padding[:, None], fixed, module.weight)
+    return torch.nn.functional.embedding(tokens, weight)
 
 
 def _begin_at_zero(

@@ -1,44 +1,99 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
-from torch.func import grad, vjp, vmap
+from torch.func import vjp, vmap
 
-from noisescale.arrays import check_labels, check_outputs
 from noisescale.errors import InputError
-from noisescale.evidence.curvature.roots import softmax_root, stack_roots, symmetric_root
-from noisescale.evidence.occam.kernel import output_rows, row_blocks
+from noisescale.evidence.curvature.roots import (
+    sequence_root,
+    softmax_root,
+    stack_roots,
+    symmetric_root,
+)
+from noisescale.evidence.occam.kernel import row_blocks
+from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import Array, Facts, Moments, Precision, Rows
-from noisescale.torch.batches import collect, leaves, mapped, placed, taken
+from noisescale.evidence.problem import Array, Facts, Precision, Rows
+from noisescale.evidence.select import Select
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.likelihood import estimated_precision, resolve_likelihood
+from noisescale.torch.batches import (
+    as_inputs,
+    collect,
+    count,
+    counted_tokens,
+    leaves,
+    mapped,
+    placed,
+    predicts_next_token,
+    taken,
+)
+from noisescale.torch.by_examples import BLOCK_BYTES, BLOCK_FLOPS, ByExamples
 from noisescale.torch.derivatives import Ways
-from noisescale.torch.likelihood import resolve_nll
+from noisescale.torch.likelihood import nll_of
 from noisescale.torch.model import TorchModel
-from noisescale.torch.tensors import to_numpy
+from noisescale.torch.normalisation import normalisation_notes
+from noisescale.torch.tensors import plain, to_numpy
 
-BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
+DIRECTIONS = 32  # products of the curvature at once
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
 
-class TorchProblem:
+class TorchProblem(ByExamples):
     """A PyTorch module at its parameters, as the evidence sees it."""
 
-    def __init__(self, module: torch.nn.Module, data: Any, likelihood: Any) -> None:
-        self.model, self.ways = TorchModel(module), Ways()
-        self.likelihood, self.nll = resolve_nll(likelihood)
-        self.x, self.y = collect(data)
-        self.n_classes = self._check_targets()
+    compiles = False  # a block costs the same the first time
+
+    def __init__(
+        self, module: torch.nn.Module, data: Any, likelihood: Any, select: Select | None = None
+    ) -> None:
+        self.model, self.ways = TorchModel(module, select), Ways()
+        self.x, y = collect(data)
+        chosen = resolve_likelihood(likelihood)
+        twin, sequences = self.model.twins["float64"], chosen.name == "categorical" and y.ndim == 2
+        self._shifted = sequences and isinstance(self.x, dict) and predicts_next_token(twin)
+        if sequences:
+            y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
+        self.y = y  # the number of examples, which outputs need
+        first = tuple(self._raw_outputs(slice(0, 1)).shape)
+        if first[:1] != (1,):
+            raise InputError(
+                "the module must return one row an example, but returns shape "
+                f"{first} for one example: put examples first."
+            )
+        shape = (self.n_train, *first[1:])
+        observed, self.n_classes = check_targets(plain(y), chosen, shape, "the module")
+        self.observed: NDArray[Any] = observed
+        self.y = torch.from_numpy(observed)
+        self.likelihood = fitted_to(chosen, shape)
+        if chosen.estimated:
+            residuals = self.outputs(slice(None)) - observed.reshape(self.n_train, -1)
+            squares = float((residuals**2).sum())
+            precision = estimated_precision(squares, observed.size)
+            self.likelihood = chosen.with_noise(precision)
+        self.nll = nll_of(self.likelihood)
+        self._check_nll()
 
     @property
     def n_train(self) -> int:
         """The number of examples."""
         return len(self.y)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What estimates, labels and normalisation do to the result."""
+        twin, notes = self.model.twins["float64"], list(noise_notes(self.likelihood))
+        if self._shifted:
+            notes.append("labels are those of the next token, as in transformers' own loss.")
+        once = normalisation_notes(twin, self.shapes, lambda: self._raw_outputs(slice(0, 1)))
+        return (*notes, *once)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -60,15 +115,19 @@ class TorchProblem:
 
     def facts(self) -> Facts:
         """The sizes that costs depend on."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
         N, C = self.n_train, self._outputs_of("float64", slice(0, 1)).shape[1]
-        softmax = self.likelihood == "categorical"
         return Facts(
             p=len(self.w),
             N=N,
             C=C,
-            rows=N * (C - 1 if softmax else C),
-            pass_flops=2.0 * max(len(self.w), self.activations),
-            widths=None,
+            rows=N * n_rows(self.likelihood, C, self.n_classes),
+            pass_flops=self.pass_flops,
+            weights=self.gradients("float64").weights(),
+            activations=self.activations,
         )
 
     def leaves(self, given: Any) -> list[Any]:
@@ -127,15 +186,31 @@ class TorchProblem:
                 total += to_numpy(product(rows, direction))
             return total
 
-        return LinearOperator((p, p), matvec=matvec, rmatvec=matvec, dtype=np.float64)
+        def matmat(V: Array) -> Array:
+            products = np.zeros(V.shape)
+            for start in range(0, V.shape[1], DIRECTIONS):
+                chosen = slice(start, min(start + DIRECTIONS, V.shape[1]))
+                together = self.tensor(V[:, chosen].T, precision)  # (k, p)
+                for rows in self.blocks(len(together), precision):
+                    each = self.ways.directions(partial(product, rows))
+                    products[:, chosen] += to_numpy(each(together)).T
+            return products
+
+        return LinearOperator(
+            (p, p), matvec=matvec, rmatvec=matvec, matmat=matmat, dtype=np.float64
+        )
 
     def dense(self, curvature: str) -> tuple[Array, bool]:
         """The curvature (p, p), and whether it is known to have no negative eigenvalue."""
         p = len(self.w)
-        if curvature == "ggn":  # the likelihoods here are all convex in the outputs
-            H = np.zeros((p, p))
-            for A in row_blocks(self, output_rows(self)):
-                H += A.T @ A
+        roots = self.roots() if curvature == "ggn" else None
+        if roots is not None:
+            N, k, C = roots.shape
+            H, every = np.zeros((p, p)), Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
+            stage("curvature", len(every))
+            for A in row_blocks(self, every):
+                H += attended(2.0 * A.size * p, np.matmul, A.T, A)
+                advance(len(A))
             return H, True
         H = self.operator(curvature, "float64") @ np.eye(p)
         return (H + H.T) / 2, False
@@ -163,26 +238,26 @@ class TorchProblem:
         parts = []
         for rows in self.blocks(1, "float64"):
             outputs = self._outputs_of("float64", rows)
-            if self.likelihood == "categorical":
-                root: Array | None = softmax_root(to_numpy(outputs))
-            else:
-                one = torch.func.hessian(lambda z, y: self.nll(z[None], y[None])[0])
-                root = symmetric_root(to_numpy(vmap(one)(outputs, self.targets(rows, "float64"))))
+            root = self._root(to_numpy(outputs), rows)
             if root is None:
                 return None
             parts.append(root)
         return stack_roots(parts)
 
-    def rows(self, rows: Rows) -> Array:
-        """The rows c' J themselves: (b, p)."""
-        w = self.tensor(self.w, "float64")
+    def _root(self, outputs: Array, rows: slice) -> Array | None:
+        y = self.observed[rows]
+        if self.n_classes is not None and self.likelihood.name == "categorical":
+            if y.ndim == 2:
+                counts = y != self.likelihood.ignore_index
+                return sequence_root(outputs.reshape(*y.shape, -1), counts)
+            return softmax_root(outputs)
+        return symmetric_root(self._output_hessians(outputs, rows))
 
-        def along(w: torch.Tensor, x: Any, c: torch.Tensor) -> torch.Tensor:
-            return self.apply_one("float64", w, x) @ c
-
-        x = self.inputs(torch.as_tensor(rows.examples), "float64")
-        c = self.tensor(rows.coefficients, "float64")
-        return to_numpy(self.ways.each(grad(along))(w, x, c))
+    def _output_hessians(self, outputs: Array, rows: slice) -> Array:
+        """The Hessian (b, C, C) of each example's nll in its outputs."""
+        one = torch.func.hessian(lambda z, y: self.nll(z[None], y[None])[0])
+        z, y = self.tensor(outputs, "float64"), self.targets(rows, "float64")
+        return to_numpy(vmap(one)(z, y))
 
     def derivatives(self, examples: slice, directions: Array) -> Array:
         """Each direction's derivative of these examples' outputs: (b, n, C)."""
@@ -191,38 +266,7 @@ class TorchProblem:
         def one(v: torch.Tensor) -> torch.Tensor:
             return self.ways.along(lambda w: self.apply("float64", w, x), w, v)
 
-        return to_numpy(vmap(one)(self.tensor(directions, "float64")))
-
-    def dense_layers(self) -> None:
-        """None: layers are not looked into."""
-        return
-
-    def gradient_moments(self) -> Moments:
-        """Sums over per-example gradients, each in float32, added up in float64."""
-        N, p = self.n_train, len(self.w)
-        w = self.tensor(self.w, "float32")
-
-        def nll(w: torch.Tensor, x: Any, y: torch.Tensor) -> torch.Tensor:
-            return self.nll(self.apply_one("float32", w, x)[None], y[None])[0]
-
-        each = self.ways.each(grad(nll))
-        sq_norms, total, squares = np.empty(N), np.zeros(p), np.zeros(p)
-        size = int(np.clip(BLOCK_BYTES // (4 * p), 1, N))
-        for rows in (slice(start, start + size) for start in range(0, N, size)):
-            g = each(w, self.inputs(rows, "float32"), self.targets(rows, "float32"))  # (n, p)
-            total += to_numpy(g.sum(0))
-            g = g.square_()
-            squares += to_numpy(g.sum(0))
-            sq_norms[rows] = to_numpy(g.sum(1))
-        return Moments(sq_norms, total, squares)
-
-    def slopes(self, direction: Array) -> Array:
-        """Each example's gradient times ``direction``: one forward derivative, in float32."""
-        w, v = self.tensor(self.w, "float32"), self.tensor(direction, "float32")
-        along = np.empty(self.n_train)
-        for rows in self.blocks(1, "float32"):
-            along[rows] = to_numpy(self.ways.along(self._nll_each("float32", rows), w, v))
-        return along
+        return to_numpy(self.ways.directions(one)(self.tensor(directions, "float64")))
 
     def second_moments(self) -> LinearOperator:
         """sum_i g_i g_i' as products in float32, (p, p)."""
@@ -235,21 +279,24 @@ class TorchProblem:
 
         return self._summed(product, "float32")
 
-    def _check_targets(self) -> int | None:
-        outputs = self._outputs_of("float64", slice(0, 1))
-        if self.likelihood == "gaussian":
-            if not torch.isfinite(self.y.double()).all():
-                raise InputError("data y holds NaN or infinite values.")
-            if self.y[:1].numel() != outputs.numel():
+    def _check_nll(self) -> None:
+        """A user's nll must give one number an example: a broadcast would pass unnoticed."""
+        if self.likelihood.function is None:
+            return
+        for n in {1, self.n_train}:
+            rows = slice(0, n)
+            outputs, y = self._outputs_of("float64", rows), self.targets(rows, "float64")
+            wanted = f"outputs of shape {tuple(outputs.shape)} with y of shape {tuple(y.shape)}"
+            try:
+                found = tuple(self.nll(outputs, y).shape)
+            except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise InputError(f"likelihood does not accept {wanted}: {reason}") from error
+            if found != (n,):
                 raise InputError(
-                    f"outputs of shape {tuple(outputs.shape)} do not fit targets of shape "
-                    f"{tuple(self.y[:1].shape)}."
+                    f"likelihood must return one number an example, shape ({n},), but returns "
+                    f"shape {found} for {wanted}."
                 )
-            return None
-        n_classes = check_outputs(self.likelihood, tuple(outputs.shape), 1, "the module")
-        labels = check_labels(self.y.numpy(), self.likelihood, n_classes, "labels")
-        self.y = torch.from_numpy(labels)
-        return n_classes
 
     def apply(self, precision: str, w: torch.Tensor, x: Any) -> torch.Tensor:
         """Outputs (b, C) of a batch at flat parameters ``w``, an example's in one row."""
@@ -283,19 +330,56 @@ class TorchProblem:
         curved = self.ways.hessian_along(lambda z: self.nll(z, y).sum(), z, along)
         return pull_back(curved)[0]
 
-    def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
+    def _raw_outputs(self, rows: Any, precision: str = "float64") -> torch.Tensor:
+        """The outputs of some examples in the shape that the module gives them."""
         with torch.no_grad():
-            x = self.inputs(rows, precision)
-            outputs = self.apply(precision, self.tensor(self.w, precision), x)
+            w = self.tensor(self.w, precision)
+            outputs = self.model(precision, w, self.inputs(rows, precision))
         if not torch.isfinite(outputs).all():
             raise InputError("the module's outputs are not finite: look for NaN in it or the data.")
         return outputs
+
+    def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
+        outputs = self._raw_outputs(rows, precision)
+        return outputs.reshape(outputs.shape[0], -1)
+
+    def outputs(self, examples: slice) -> Array:
+        """The outputs of these examples: (b, C)."""
+        few = self.subset(examples)
+        blocks = few.blocks(1, "float64")
+        return np.concatenate([to_numpy(few._outputs_of("float64", rows)) for rows in blocks])
+
+    def subset(self, examples: slice) -> "TorchProblem":
+        """The same problem with these examples alone."""
+        few = self.fresh()
+        few.x, few.y = taken(self.x, examples), self.y[examples]
+        few.observed = self.observed[examples]
+        return few
+
+    def at(self, w: Array) -> "TorchProblem":
+        """The same problem at other flat parameters; the module's copies are shared."""
+        other = self.fresh()
+        vars(other)["w"] = np.asarray(w, np.float64)  # in place of what is cached
+        return other
+
+    def with_inputs(self, x: Any) -> "TorchProblem":
+        """The same model with other inputs, whose targets are not known."""
+        new = self.fresh()
+        new.x = as_inputs(x)
+        new.observed = np.zeros((count(new.x), *self.observed.shape[1:]), self.observed.dtype)
+        new.y = torch.from_numpy(new.observed)
+        for cached in ("activations", "pass_flops"):  # inputs may be longer now
+            vars(new).pop(cached, None)
+        return new
 
     def blocks(self, n_directions: int, precision: str) -> Iterator[slice]:
         """Examples whose activations fit into a block of memory."""
         width = 8 if precision == "float64" else 4
         size = max(1, BLOCK_BYTES // (4 * width * n_directions * self.activations))
-        return (slice(s, min(s + size, self.n_train)) for s in range(0, self.n_train, size))
+        size = max(1, min(size, int(BLOCK_FLOPS / (6 * n_directions * self.pass_flops))))
+        for start in range(0, self.n_train, size):
+            tick()
+            yield slice(start, min(start + size, self.n_train))
 
     def inputs(self, rows: Any, precision: str) -> Any:
         """Some inputs on the module's device, real numbers in this precision."""
@@ -305,7 +389,3 @@ class TorchProblem:
         """Their targets."""
         y = self.y[rows].to(self.model.device)
         return y.to(getattr(torch, precision)) if y.is_floating_point() else y.long()
-
-    def tensor(self, values: Array, precision: str) -> torch.Tensor:
-        """A tensor on the module's device."""
-        return self.model.tensor(values, precision)

@@ -6,7 +6,7 @@ layer rules follow cost one reverse pass for all examples (:mod:`noisescale.torc
 others are differentiated example by example.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vjp
 
-from noisescale.evidence.problem import Rows
+from noisescale.evidence.problem import Rows, Weight
 from noisescale.torch.capture import Plan, checked_plan, layers_with_rules, record
-from noisescale.torch.factors import Factor, Formed
+from noisescale.torch.factors import Factor, Formed, Outer
 
 if TYPE_CHECKING:
-    from noisescale.torch.problem import TorchProblem
+    from noisescale.torch.by_examples import ByExamples
 
 _CHECKED = 3  # examples on which rules are compared with plain differentiation
 
@@ -52,10 +52,22 @@ class RowBlock:
         return cls(examples, coefficients, at * k + slot)
 
 
+def by_examples(rows: Rows, size: int) -> Iterator[Rows]:
+    """Blocks of about ``size`` rows, an example's together unless it has more than that."""
+    start = 0
+    while start < len(rows):
+        stop = min(start + size, len(rows))
+        if stop < len(rows):
+            first = int(np.searchsorted(rows.examples, rows.examples[stop]))
+            stop = first if first > start else stop
+        yield rows[start:stop]
+        start = stop
+
+
 class ExampleGradients:
     """Gradients of single examples of a problem, in one precision."""
 
-    def __init__(self, problem: "TorchProblem", precision: str) -> None:
+    def __init__(self, problem: "ByExamples", precision: str) -> None:
         self.problem, self.precision = problem, precision
         self.w = problem.tensor(problem.w, precision)
         self.plan = self._plan()
@@ -87,6 +99,18 @@ class ExampleGradients:
             name: found.get(name) or Formed(empty.expand(-1, -1, at.stop - at.start))
             for name, at in self.columns.items()
         }
+
+    def weights(self) -> tuple[Weight, ...]:
+        """The weights that multiply inputs and are followed by rules."""
+        outputs = self.problem.apply(
+            self.precision, self.w, self.problem.inputs(slice(0, 1), self.precision)
+        )
+        found = self.factors(slice(0, 1), torch.zeros_like(outputs)[:, None])
+        return tuple(
+            Weight(f.a.shape[-1], f.b.shape[-1], f.a.shape[2], f.a.shape[1])
+            for f in found.values()
+            if isinstance(f, Outer)
+        )
 
     def _differentiated(self, x: Any, c: Tensor) -> dict[str, Factor]:
         """Parameters without rules, example by example."""
@@ -123,7 +147,7 @@ class ExampleGradients:
             return dict(zip(problem.shapes, torch.split(g, sizes), strict=True))
 
         return checked_plan(
-            layers_with_rules(problem.twin(self.precision), list(problem.shapes)),
+            layers_with_rules(problem.model.twins[self.precision], list(problem.shapes)),
             lambda: problem.apply(self.precision, self.w, whole),
             plain,
             len(chosen),

@@ -34,5 +34,7 @@ def test_kfac_is_exact_where_it_should_be():
     blocks = [H[:4, :4], H[4:, 4:]]  # bias and weights, which KFAC takes as unrelated
     exact = -0.5 * sum(np.linalg.slogdet(np.eye(len(b)) + b / 0.3)[1] for b in blocks)
     assert found.log_occam_factor == pytest.approx(exact, rel=1e-10)
-    with pytest.raises(ns.InputError, match="needs a noisescale.DenseNetwork"):
+    with pytest.raises(
+        ns.InputError, match="needs layers that multiply: a noisescale.DenseNetwork"
+    ):
         ns.log_evidence(as_function, params_of(NETWORK), data(), prior_precision=1.0, method="kfac")

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisescale.evidence.curvature.model import Architecture, Array, Model
-from noisescale.evidence.curvature.roots import softmax_root, symmetric_root
-from noisescale.likelihood import LIKELIHOODS
+from noisescale.evidence.curvature.roots import sequence_root, softmax_root, symmetric_root
+from noisescale.evidence.pace import advance, attended, stage
 
 
 @partial(jax.jit, static_argnums=0)
@@ -43,6 +43,7 @@ def dense_ggn(model: Model) -> tuple[Array, bool]:
     """The Gauss-Newton matrix (p, p), and whether it is known to have no negative eigenvalue."""
     H = np.zeros((model.n_params, model.n_params))
     convex = True
+    stage("curvature", len(model.x))
     for outputs, J, y in output_derivatives(model):
         root = output_root(model.architecture, outputs, y)
         if root is None:
@@ -52,27 +53,10 @@ def dense_ggn(model: Model) -> tuple[Array, bool]:
             H += flat.T @ (Lambda @ J).reshape(-1, model.n_params)
         else:
             A = (root @ J).reshape(-1, model.n_params)
-            H += A.T @ A  # a product with itself takes half the arithmetic
+            # A product with itself takes half the arithmetic.
+            H += attended(A.size * model.n_params, np.matmul, A.T, A)
+        advance(len(y))
     return np.asarray((H + H.T) / 2), convex
-
-
-def ggn_root(model: Model) -> Array | None:
-    """A matrix A (n, p) with A' A the Gauss-Newton matrix; None if the nll is not convex."""
-    parts = []
-    for outputs, J, y in output_derivatives(model):
-        root = output_root(model.architecture, outputs, y)
-        if root is None:
-            return None
-        parts.append((root @ J).reshape(-1, model.n_params))
-    return np.concatenate(parts)
-
-
-def outputs_and_jacobian(model: Model, x: NDArray[Any]) -> Iterator[tuple[Array, Array]]:
-    """For blocks of inputs: outputs (n, C) and their Jacobian (n, C, p)."""
-    for rows in model.blocks(x):
-        with jax.enable_x64(True):
-            outputs, J = _jacobians(model.architecture, model.w, x[rows])
-        yield np.asarray(outputs), np.asarray(J)
 
 
 def output_derivatives(model: Model) -> Iterator[tuple[Array, Array, NDArray[Any]]]:
@@ -123,7 +107,10 @@ def jacobian_products(
 
 def output_root(architecture: Architecture, outputs: Array, y: NDArray[Any]) -> Array | None:
     """R (n, k, C) with R' R the Hessian of each nll in its outputs; None if some is not convex."""
-    if architecture.likelihood is LIKELIHOODS["categorical"]:
+    likelihood = architecture.likelihood
+    if likelihood.has_classes and likelihood.name == "categorical":
+        if y.ndim == 2:
+            return sequence_root(outputs.reshape(*y.shape, -1), y != likelihood.ignore_index)
         return softmax_root(outputs)
     return symmetric_root(output_hessians(architecture, outputs, y))
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from noisescale.evidence.curvature.model import BLOCK_BYTES, Architecture, Array, Model
+from noisescale.evidence.pace import advance, stage
 
 
 @partial(jax.jit, static_argnums=0)
@@ -27,8 +28,10 @@ def dense_hessian(model: Model) -> Array:
     H = np.empty((p, p))
     x, y = model.block(slice(None))
     with jax.enable_x64(True):
+        stage("curvature", p)
         for start in range(0, p, columns):
             stop = min(p, start + columns)
             directions = np.eye(stop - start, p, start)
             H[start:stop] = hessian_products(model.architecture, model.w, x, y, directions)
+            advance(stop - start)
     return np.asarray((H + H.T) / 2)

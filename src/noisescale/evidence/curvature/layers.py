@@ -38,7 +38,7 @@ class DenseLayers:
         active = (a[rows.examples] > 0 for a in reversed(self.inputs[1:]))
         return layer_derivatives(rows.coefficients, self.weights, active)
 
-    def split(self, flat: Array) -> Iterator[tuple[Array, Array]]:
+    def split(self, flat: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """A flat vector's part for each layer's weights (d, h) and bias (h,)."""
         start = 0
         for d, h in (W.shape for W in self.weights):

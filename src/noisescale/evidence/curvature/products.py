@@ -20,6 +20,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.curvature.gauss_newton import ggn_products
 from noisescale.evidence.curvature.hessian import hessian_products
 from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.pace import tick
 from noisescale.evidence.problem import Precision
 
 # (architecture, w, x, y, V) -> products (k, p) of one block's sum with each row of V (k, p).
@@ -44,6 +45,7 @@ def nll_and_gradient(model: Model) -> tuple[float, NDArray[np.float64]]:
             value, slope = _value_and_gradient(model.architecture, model.w, *model.block(rows))
         total += float(value)
         gradient += np.asarray(slope)
+        tick()
     if not (np.isfinite(total) and np.isfinite(gradient).all()):
         raise InputError(
             "the model's outputs or gradients are not finite at these params: "
@@ -69,6 +71,7 @@ def streamed(model: Model, product: BlockProduct, precision: Precision) -> Linea
                 x, y = map(spread, model.block(rows, precision))
                 part = product(model.architecture, w, x, y, directions)
             total += np.asarray(part)
+            tick()
         return total.T
 
     p = model.n_params

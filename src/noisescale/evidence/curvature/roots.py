@@ -35,6 +35,19 @@ def softmax_root(logits: Array) -> Array:
     return root
 
 
+def sequence_root(logits: Array, counts: NDArray[np.bool_]) -> Array:
+    """R (n, T (C - 1), T C) of n sequences of T tokens, of which some count.
+
+    ``logits`` are (n, T, C), ``counts`` (n, T). A token's rows touch its own outputs alone.
+    """
+    n, T, C = logits.shape
+    each = softmax_root(logits.reshape(n * T, C)).reshape(n, T, C - 1, C)
+    root = np.zeros((n, T, C - 1, T, C))
+    tokens = np.arange(T)
+    root[:, tokens, :, tokens] = np.moveaxis(each * counts[:, :, None, None], 1, 0)
+    return root.reshape(n, T * (C - 1), T * C)
+
+
 def symmetric_root(Lambda: Array) -> Array | None:
     """R (n, k, C) with R' R = Lambda, k the largest rank that occurs; None if not convex."""
     values, vectors = np.linalg.eigh(Lambda)  # (n, C) ascending, (n, C, C)

@@ -13,6 +13,7 @@ from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.occam.quadrature import lanczos, resolution
+from noisescale.evidence.select import Select
 from noisescale.seeds import random_stream
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -188,19 +189,21 @@ def spectrum(
     top_k: int = 10,
     n_probes: int = 4,
     n_steps: int = 64,
+    select: Select | None = None,
     seed: int = 0,
 ) -> Spectrum:
     """The spectrum of the curvature of the summed nll, without the prior, matrix-free.
 
     Args:
-        apply_fn, params, data, likelihood, curvature: as in :func:`noisescale.log_evidence`.
+        apply_fn, params, data, likelihood, curvature, select: as in
+            :func:`noisescale.log_evidence`.
         top_k: how many of the largest eigenvalues to find one by one.
         n_probes, n_steps, seed: of the Lanczos quadrature behind the density.
     """
     from noisescale.evidence.jax_problem import jax_problem
 
     return spectrum_of(
-        jax_problem(apply_fn, params, data, likelihood),
+        jax_problem(apply_fn, params, data, likelihood, select),
         curvature=curvature,
         top_k=top_k,
         n_probes=n_probes,

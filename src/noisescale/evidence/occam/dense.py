@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
+from noisescale.evidence.occam.kernel import sample_rows
 from noisescale.evidence.occam.term import (
     Accuracy,
     Array,
@@ -18,6 +19,7 @@ from noisescale.evidence.occam.term import (
     curve_of_eigenvalues,
     occam_of_eigenvalues,
 )
+from noisescale.evidence.pace import attended, timed
 from noisescale.evidence.problem import Facts, Problem
 
 # Rounding in the eigenvalues of M adds up to p eps trace(M) nats, which a Cholesky factorisation of
@@ -38,6 +40,18 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return 8.0 * 3 * p**2, 6 * p * N * flops + 9 * p**3
 
 
+def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
+    """One block of rows or one product, measured; the matrices at ``rate``."""
+    p, n = facts.p, facts.rows
+    if curvature == "ggn":
+        block = sample_rows(problem, facts)
+        made, _ = timed(lambda: problem.rows(block))
+        return made * n / len(block) + (2 * n * p**2 + p**3 / 3) / rate
+    operator = problem.operator(curvature, "float64")
+    product, _ = timed(lambda: operator @ np.ones(p))
+    return product * p + 25 * p**3 / rate
+
+
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
     """By Cholesky or eigenvalues of the whole matrix."""
     H, positive = problem.dense(curvature)
@@ -50,7 +64,8 @@ def curve(
 ) -> Curve:
     """From all eigenvalues."""
     H, _ = problem.dense(curvature)
-    h = scipy.linalg.eigvalsh(check_curvature(H), overwrite_a=True)
+    check_curvature(H)
+    h = attended(3.0 * len(H) ** 3, scipy.linalg.eigvalsh, H, overwrite_a=True)
     return curve_of_eigenvalues(h, np.ones(len(h)), len(h))
 
 
@@ -66,7 +81,8 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
         L = np.empty(len(H))
         for name, index in problem.layers.items():
             L[index] = precisions[name]
-        spread = np.diag(scipy.linalg.inv(H + np.diag(L), overwrite_a=True))
+        inverse = attended(2.0 * len(L) ** 3, scipy.linalg.inv, H + np.diag(L), overwrite_a=True)
+        spread = np.diag(inverse)
         return {
             name: float(len(index) - L[index] @ spread[index])
             for name, index in problem.layers.items()
@@ -81,7 +97,7 @@ def occam_of_positive(H: Array, L: Array, gradient: Array) -> Occam:
     if not resolved(M):
         return occam_of_symmetric(H, L, gradient)
     M[np.diag_indices(len(M))] += 1
-    factor = scipy.linalg.cholesky(M, lower=True, overwrite_a=True)
+    factor = attended(len(M) ** 3 / 3, scipy.linalg.cholesky, M, lower=True, overwrite_a=True)
     half = scipy.linalg.solve_triangular(factor, gradient / np.sqrt(L), lower=True)
     log_occam = -float(np.log(np.diag(factor)).sum())
     return Occam(log_occam, log_occam, 0, 0.0, float(half @ half))
@@ -89,7 +105,7 @@ def occam_of_positive(H: Array, L: Array, gradient: Array) -> Occam:
 
 def occam_of_symmetric(H: Array, L: Array, gradient: Array) -> Occam:
     """For any symmetric curvature: all its eigenvalues."""
-    mu, vectors = scipy.linalg.eigh(_scaled(H, L), overwrite_a=True)
+    mu, vectors = attended(10.0 * len(L) ** 3, scipy.linalg.eigh, _scaled(H, L), overwrite_a=True)
     g = gradient / np.sqrt(L)
     return occam_of_eigenvalues(mu, vectors.T @ g, float(g @ g))
 

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from noisescale.evidence.occam.kernel import output_rows, row_blocks
+from noisescale.evidence.occam.kernel import output_rows, sample_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -16,6 +16,7 @@ from noisescale.evidence.occam.term import (
     check_curvature,
     curve_of_eigenvalues,
 )
+from noisescale.evidence.pace import timed
 from noisescale.evidence.problem import Facts, Problem
 
 
@@ -25,12 +26,15 @@ def refusal(facts: Facts, curvature: str) -> str | None:
 
 
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
-    """A few vectors, and what a dense network's layers take."""
-    memory, work = 24.0 * facts.p, facts.rows * 3 * facts.pass_flops
-    if facts.widths is not None:
-        work += sum(10 * w**3 for w in facts.widths)
-        memory += 8.0 * (3 * sum(w**2 for w in facts.widths) + facts.rows * sum(facts.widths))
-    return memory, work
+    """A few vectors; the rows' passes, and forming them unless layers spare that."""
+    return 40.0 * facts.p, facts.N * facts.pass_flops + facts.rows * 2 * facts.pass_flops
+
+
+def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
+    """One block, measured."""
+    block = sample_rows(problem, facts)
+    made, _ = timed(lambda: problem.squared_rows(block))
+    return made * facts.rows / len(block)
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -49,17 +53,5 @@ def curve(
 
 
 def ggn_diagonal(problem: Problem) -> Array:
-    """The Gauss-Newton matrix's diagonal (p,), layer by layer or row by row."""
-    rows = output_rows(problem)
-    layers = problem.dense_layers()
-    if layers is None:
-        h = np.zeros(len(problem.w))
-        for A in row_blocks(problem, rows):
-            h += np.einsum("rp,rp->p", A, A)
-        return check_curvature(h)
-    parts = []
-    for a, D in zip(layers.inputs, layers.derivatives(rows), strict=True):
-        squares = np.zeros((len(a), D.shape[1]))
-        np.add.at(squares, rows.examples, D**2)
-        parts += [squares.sum(axis=0), ((a**2).T @ squares).ravel()]  # b comes before w
-    return check_curvature(np.concatenate(parts))
+    """The Gauss-Newton matrix's diagonal (p,)."""
+    return check_curvature(problem.squared_rows(output_rows(problem)))

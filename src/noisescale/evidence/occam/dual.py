@@ -15,7 +15,15 @@ import numpy as np
 import scipy.linalg
 
 from noisescale.evidence.occam.dense import ROUNDING, occam_of_positive, resolved
-from noisescale.evidence.occam.kernel import dual_kernel, kernel_builder, output_rows, row_blocks
+from noisescale.evidence.occam.kernel import (
+    HeldRows,
+    dual_kernel,
+    kernel_builder,
+    output_rows,
+    row_products,
+    rows_fit,
+    sample_rows,
+)
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -27,6 +35,7 @@ from noisescale.evidence.occam.term import (
     curve_of_eigenvalues,
     occam_of_eigenvalues,
 )
+from noisescale.evidence.pace import attended, stage, timed
 from noisescale.evidence.problem import Facts, Problem
 
 SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
@@ -41,26 +50,49 @@ def refusal(facts: Facts, curvature: str) -> str | None:
 
 
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
-    """Two matrices n x n, and what their rows take."""
-    n, N, flops = facts.rows, facts.N, facts.pass_flops
-    memory = 8.0 * (2 * n**2)
-    if facts.widths is None:
-        build = n * (3 * flops + N * flops)  # half of two passes, by symmetry
-    else:
-        build = n**2 * sum(facts.widths[1:]) + N**2 * sum(facts.widths)
-        memory += 8.0 * (N**2 * len(facts.widths) + n * sum(facts.widths))
-    return memory, build + n**3 / 3
+    """A kernel n x n, what it is made from, and its factorisation."""
+    n, N, p, flops = facts.rows, facts.N, facts.p, facts.pass_flops
+    if not rows_fit(n, p):
+        return 8.0 * n**2, n * (3 * flops + N * flops) + n**3 / 3
+    multiplied = [w for w in facts.weights if w.kernel_flops(facts.rows_an_example) < 2 * w.size]
+    columns = p - sum(w.size for w in multiplied)  # of formed gradients
+    entry = 2 * columns + sum(w.kernel_flops(facts.rows_an_example) for w in multiplied)
+    held = n * columns + sum(
+        w.groups * w.positions * (N * w.inputs + n * w.outputs) for w in multiplied
+    )
+    if 8 * n * p <= SMALL:
+        held, entry = 3 * n * p, 2 * p
+    return 8.0 * (n**2 + held), (N + 2 * n) * flops + n**2 / 2 * entry + n**3 / 3
+
+
+def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
+    """One block of rows and its kernel, measured; the factorisation at ``rate``."""
+    n, p = facts.rows, facts.p
+    block = sample_rows(problem, facts)
+    if not rows_fit(n, p):
+        made, A = timed(lambda: problem.rows(block))
+        few = A[: max(1, min(len(A), 16))]
+        along, _ = timed(lambda: row_products(problem, few, block))
+        pairs = len(few) * len(block)
+        return made * n / len(block) + along * n**2 / 2 / pairs + n**3 / 3 / rate
+    if 8 * n * p <= SMALL:
+        made, _ = timed(lambda: problem.rows(block))
+        return made * n / len(block) + (n**2 * min(n, p) + min(n, p) ** 3 / 3) / rate
+    made, builder = timed(lambda: kernel_builder(problem, np.ones(p), block))
+    multiplied, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)))
+    share = n / len(block)
+    return made * share + multiplied * share**2 + n**3 / 3 / rate
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
     """From the root where it is small, else from the kernel."""
     every = output_rows(problem)
     if 8 * len(every) * len(L) <= SMALL:
-        A = np.concatenate([np.zeros((0, len(L))), *row_blocks(problem, every)])
+        A = HeldRows(problem, np.ones(len(L)), every).A
         return Term(occam_of_root(check_curvature(A), L, slope))
     kernel = dual_kernel(problem, L, slope, every=every)
     occam = occam_of_kernel(kernel.matrix, kernel.along_gradient, float(slope @ (slope / L)))
-    return Term(occam, details={"kernel_rows": len(kernel.rows)})
+    return Term(occam, details={"kernel_rows": int(kernel.kept.sum())})
 
 
 def curve(
@@ -72,7 +104,9 @@ def curve(
     # Eigenvalues cost about n/600 factorisations of n x n.
     if n_values < max(5, len(K) / 600):
         return lambda precision: _log_occam(K, smallest / precision)
-    h = smallest * scipy.linalg.eigvalsh(K, overwrite_a=True, check_finite=False)
+    h = smallest * attended(
+        3.0 * len(K) ** 3, scipy.linalg.eigvalsh, K, overwrite_a=True, check_finite=False
+    )
     return curve_of_eigenvalues(h, np.ones(len(h)), p)
 
 
@@ -83,11 +117,12 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
     """
     p = len(problem.w)
     kernels: dict[str, Array] = {}
-    whole = dual_kernel(problem, np.full(p, _LOWEST), np.zeros(p), negligible=_ROUGHLY)
+    every = output_rows(problem)
+    whole = dual_kernel(problem, np.full(p, _LOWEST), np.zeros(p), negligible=_ROUGHLY, every=every)
     for name, index in problem.layers.items():
         L = np.full(p, _BEYOND)
         L[index] = 1.0
-        kernels[name] = np.tril(kernel_builder(problem, L).matrix(whole.rows))
+        kernels[name] = np.tril(kernel_builder(problem, L, every).matrix(whole.kept))
     del whole
 
     def gammas(precisions: dict[str, float]) -> dict[str, float]:
@@ -95,8 +130,10 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
         K = np.eye(n)
         for name, part in kernels.items():
             K += part / precisions[name]
-        factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
-        inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=0, overwrite_c=1)
+        factor = _cholesky(K)
+        inverse, _ = attended(
+            2 * n**3 / 3, scipy.linalg.lapack.dpotri, factor, lower=0, overwrite_c=1
+        )
         # An entry below the diagonal stands for two; above it the parts are 0.
         return {
             name: float(2 * np.vdot(inverse.T, part) - np.diag(inverse) @ np.diag(part))
@@ -120,10 +157,10 @@ def occam_of_root(A: Array, L: Array, gradient: Array) -> Occam:
     kernel = scaled @ scaled.T
     if not resolved(kernel):
         # The nonzero eigenvalues are the squared singular values, in full relative accuracy.
-        _, s, vt = scipy.linalg.svd(scaled, full_matrices=False)
+        _, s, vt = attended(10.0 * n**2 * p, scipy.linalg.svd, scaled, full_matrices=False)
         return occam_of_eigenvalues(s**2, vt @ g, float(g @ g))
     kernel[np.diag_indices(n)] += 1
-    factor = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True)
+    factor = attended(n**3 / 3, scipy.linalg.cholesky, kernel, lower=True, overwrite_a=True)
     half = scipy.linalg.solve_triangular(factor, scaled @ g, lower=True)
     log_occam = -float(np.log(np.diag(factor)).sum())
     return Occam(log_occam, log_occam, 0, 0.0, max(float(g @ g - half @ half), 0.0))
@@ -141,15 +178,17 @@ def occam_of_kernel(K: Array, along: Array, length: float) -> Occam:
     if n == 0:
         return Occam(0.0, 0.0, 0, 0.0, length)
     if not _resolved_kernel(K):
-        mu, vectors = scipy.linalg.eigh(K, overwrite_a=True, check_finite=False)
+        mu, vectors = attended(
+            10.0 * n**3, scipy.linalg.eigh, K, overwrite_a=True, check_finite=False
+        )
         noise = n * np.finfo(float).eps * mu[-1]
         mu = np.where(mu <= noise, 0.0, mu)
         # A vector's length in weight space is the root of its mu.
         known = np.where(mu > 0, (vectors.T @ along) / np.sqrt(np.where(mu > 0, mu, 1)), 0.0)
         return occam_of_eigenvalues(mu, known, length)
     K[np.diag_indices(n)] += 1
-    # The lower triangle in C order is the upper one in Fortran's, which LAPACK overwrites in place.
-    factor = scipy.linalg.cholesky(K.T, lower=False, overwrite_a=True, check_finite=False)
+    stage("factorisation", n**3 / 3)
+    factor = _cholesky(K)
     half = scipy.linalg.solve_triangular(factor, along, trans="T", check_finite=False)
     log_occam = -float(np.log(np.diag(factor)).sum())
     return Occam(log_occam, log_occam, 0, 0.0, max(length - float(half @ half), 0.0))
@@ -171,5 +210,20 @@ def _log_occam(K: Array, scale: float) -> float:
     """By Cholesky of I + scale K."""
     M = K * scale
     M[np.diag_indices(len(M))] += 1
-    factor = scipy.linalg.cholesky(M.T, lower=False, overwrite_a=True, check_finite=False)
+    factor = _cholesky(M)
     return -float(np.log(np.diag(factor)).sum())
+
+
+def _cholesky(K: Array) -> Array:
+    """The upper factor of a matrix of which the lower triangle is filled; overwritten.
+
+    The lower triangle in C order is the upper one in Fortran's, which LAPACK overwrites in place.
+    """
+    return attended(
+        len(K) ** 3 / 3,
+        scipy.linalg.cholesky,
+        K.T,
+        lower=False,
+        overwrite_a=True,
+        check_finite=False,
+    )

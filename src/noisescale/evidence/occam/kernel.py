@@ -1,9 +1,10 @@
 """The kernel K = A L^-1 A' between rows A = (R_i J_i) of the Gauss-Newton matrix's root.
 
-Built block by block, A never held whole. By differentiation for any function: a row by reverse,
-then one forward derivative along it through the training set, which yields a row of K. From the
-layers of a dense network, with a their inputs and D the rows' derivatives at their outputs, as the
-sum of (a_i . a_j/lambda_w + 1/lambda_b) (D_r . D_s).
+Where A fits into memory its rows are made once, block by block, and multiplied as matrices. Where
+it does not: a row by reverse, then one forward derivative along it through the training set, which
+yields a row of K. A problem that knows its layers has a builder of its own: from the inputs a of a
+dense network's layers and the rows' derivatives D at their outputs K is the sum of
+(a_i . a_j/lambda_w + 1/lambda_b) (D_r . D_s).
 """
 
 from collections.abc import Iterator
@@ -12,24 +13,47 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from noisescale.checks import memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam.term import NOT_CONVEX, Array, check_curvature
-from noisescale.evidence.problem import Problem, Rows
+from noisescale.evidence.pace import advance, stage, tick
+from noisescale.evidence.problem import Facts, Problem, Rows
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from noisescale.evidence.curvature.layers import DenseLayers
 
 BLOCK_BYTES = 1 << 28  # of rows or of their derivatives held at once
+BLOCK_FLOPS = 1 << 33  # of a product of matrices in one stroke: some tenths of a second
 NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
+_FEWEST, _SHARE = 4, 32  # examples of a measured block, and the share of all that it may be
+LEFT_OUT = 1e200  # a precision from which on a parameter is not looked at
 
 
 @dataclass(frozen=True)
 class DualKernel:
-    """K in units of the prior, its rows, and each row's product with L^-1 gradient."""
+    """K in units of the prior, which of the rows it has, and their products with L^-1 gradient."""
 
     matrix: Array  # (n, n), the lower triangle filled
-    rows: Rows
+    kept: "NDArray[np.bool_]"  # of all rows
     along_gradient: Array  # (n,)
+
+
+class Builder(Protocol):
+    """K for one prior between given rows, all or some of them."""
+
+    def diagonal(self) -> Array:
+        """The diagonal of K between all rows."""
+        ...
+
+    def matrix(self, kept: "NDArray[np.bool_]") -> Array:
+        """K between some of the rows, its lower triangle."""
+        ...
+
+    def along(self, direction: Array) -> Array:
+        """The product of every row with a direction (p,)."""
+        ...
 
 
 def dual_kernel(
@@ -45,15 +69,14 @@ def dual_kernel(
     ``every`` are all rows, where they are known already.
     """
     every = output_rows(problem) if every is None else every
-    builder = kernel_builder(problem, L)
-    diagonal = check_curvature(builder.diagonal(every))
+    builder = kernel_builder(problem, L, every)
+    diagonal = check_curvature(builder.diagonal())
     order = np.argsort(diagonal)
     # |I + K| exceeds that of a part of it by at most the product of the other 1 + K_rr.
     kept = np.ones(len(every), bool)
     kept[order[np.cumsum(diagonal[order]) <= negligible]] = False
-    rows = every[kept]
-    along = row_products(problem, (gradient / L)[None], rows)[0]
-    return DualKernel(builder.matrix(rows), rows, along)
+    along = builder.along(gradient / L)[kept]
+    return DualKernel(builder.matrix(kept), kept, along)
 
 
 def output_rows(problem: Problem) -> Rows:
@@ -65,72 +88,133 @@ def output_rows(problem: Problem) -> Rows:
     return Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
 
 
-class Builder(Protocol):
-    """K for one prior, between given rows."""
+def sample_rows(problem: Problem, facts: Facts) -> Rows:
+    """Rows of the first examples, to measure a block with.
 
-    def diagonal(self, rows: Rows) -> Array:
+    A block as it will be where programs are compiled for its shape, else a small share of all.
+    """
+    k, size = facts.rows_an_example, problem.rows_at_once()
+    if not problem.compiles:
+        size = min(size, max(_FEWEST * k, facts.rows // _SHARE))
+    n = int(np.clip(size // k, 1, facts.N))
+    coefficients = np.ones((n * k, facts.C)) / facts.C
+    return Rows(np.repeat(np.arange(n), k), coefficients)[: max(1, size)]
+
+
+def kernel_builder(problem: Problem, L: Array, rows: Rows) -> Builder:
+    """The problem's own, by layers; else by rows, held whole if they fit."""
+    own = problem.layer_kernel(L, rows)
+    if own is not None:
+        return own
+    held = rows_fit(len(rows), int((L < LEFT_OUT).sum()))
+    return HeldRows(problem, L, rows) if held else StreamedRows(problem, L, rows)
+
+
+def rows_fit(n_rows: int, n_columns: int) -> bool:
+    """Whether the rows fit into memory beside two kernels."""
+    return 8.0 * n_rows * (n_columns + 2 * n_rows) <= memory_limit()
+
+
+class HeldRows:
+    """K from all rows at once, A L^-1/2 (n, p): for any function."""
+
+    def __init__(self, problem: Problem, L: Array, rows: Rows) -> None:
+        self.root, self.used = np.sqrt(L), np.flatnonzero(L < LEFT_OUT)
+        whole = len(self.used) == len(L)
+        self.A = np.empty((len(rows), len(self.used)))
+        stage("rows", len(rows))
+        start = 0
+        for block in row_blocks(problem, rows):
+            into = self.A[start : start + len(block)]
+            np.divide(block, self.root, out=into) if whole else np.divide(
+                block[:, self.used], self.root[self.used], out=into
+            )
+            start += len(block)
+            advance(len(block))
+
+    def diagonal(self) -> Array:
         """The diagonal of K."""
-        ...
+        return np.asarray(np.einsum("rp,rp->r", self.A, self.A))
 
-    def matrix(self, rows: Rows) -> Array:
+    def matrix(self, kept: "NDArray[np.bool_]") -> Array:
         """K, its lower triangle."""
-        ...
+        A = self.A if kept.all() else self.A[kept]
+        K = np.empty((len(A), len(A)))
+        add_products(K, A, add=False)
+        return K
+
+    def along(self, direction: Array) -> Array:
+        """The product of every row with a direction."""
+        return self.A @ (direction * self.root)[self.used]
 
 
-def kernel_builder(problem: Problem, L: Array) -> Builder:
-    """From a dense network's layers if each of its arrays has one precision, else generic."""
-    layers = problem.dense_layers()
-    precisions = None if layers is None else layers.precisions(L)
-    if layers is None or precisions is None:
-        return GenericRows(problem, L)
-    return LayerRows(layers, precisions)
+class StreamedRows:
+    """K by differentiation, for any function whose rows do not fit into memory."""
 
+    def __init__(self, problem: Problem, L: Array, rows: Rows) -> None:
+        self.problem, self.L, self.rows = problem, L, rows
 
-class GenericRows:
-    """K by differentiation, for any function."""
-
-    def __init__(self, problem: Problem, L: Array) -> None:
-        self.problem, self.L = problem, L
-
-    def diagonal(self, rows: Rows) -> Array:
+    def diagonal(self) -> Array:
         """The diagonal of K."""
-        parts = [np.einsum("rp,rp->r", A, A / self.L) for A in row_blocks(self.problem, rows)]
+        stage("diagonal", len(self.rows))
+        parts = []
+        for A in row_blocks(self.problem, self.rows):
+            parts.append(np.einsum("rp,rp->r", A, A / self.L))
+            advance(len(A))
         return np.concatenate([np.zeros(0), *parts])
 
-    def matrix(self, rows: Rows) -> Array:
+    def matrix(self, kept: "NDArray[np.bool_]") -> Array:
         """K, its lower triangle."""
+        rows = self.rows[kept]
         K = np.empty((len(rows), len(rows)))
         start = 0
+        stage("kernel", len(rows) ** 2)
         for A in row_blocks(self.problem, rows):
             stop = start + len(A)
             # Only examples up to this block's own: the lower triangle is enough.
             K[start:stop, :stop] = row_products(self.problem, A / self.L, rows[:stop])
+            advance(stop**2 - start**2)
             start = stop
         return K
+
+    def along(self, direction: Array) -> Array:
+        """The product of every row with a direction."""
+        return np.asarray(row_products(self.problem, direction[None], self.rows)[0])
 
 
 class LayerRows:
     """K from a dense network's layers."""
 
-    def __init__(self, layers: "DenseLayers", precisions: list[tuple[float, float]]) -> None:
-        self.layers, self.precisions = layers, precisions
+    def __init__(
+        self,
+        problem: Problem,
+        layers: "DenseLayers",
+        precisions: list[tuple[float, float]],
+        rows: Rows,
+    ) -> None:
+        self.problem, self.layers, self.rows = problem, layers, rows
+        self.precisions = precisions
 
-    def diagonal(self, rows: Rows) -> Array:
+    def diagonal(self) -> Array:
         """The diagonal of K."""
+        rows = self.rows
         total = np.zeros(len(rows))
         for part in self._parts(rows):
             derivatives = self.layers.derivatives(rows[part])
             for D, a, (w, b) in zip(derivatives, self.layers.inputs, self.precisions, strict=True):
                 norms = np.einsum("nd,nd->n", a, a)[rows.examples[part]]
                 total[part] += (norms / w + 1 / b) * np.einsum("nh,nh->n", D, D)
+            tick()
         return total
 
-    def matrix(self, rows: Rows) -> Array:
+    def matrix(self, kept: "NDArray[np.bool_]") -> Array:
         """K, its lower triangle."""
+        rows = self.rows[kept]
         n = len(rows)
         K = np.zeros((n, n))
         grams = [a @ a.T for a in self.layers.inputs]  # (N, N) each
         derivatives = self.layers.derivatives(rows)
+        stage("kernel", n**2)
         for part in self._parts(rows):
             upto = slice(0, part.stop)
             for D, gram, (w, b) in zip(derivatives, grams, self.precisions, strict=True):
@@ -139,7 +223,12 @@ class LayerRows:
                 between += 1 / b
                 between *= D[part] @ D[upto].T
                 K[part, upto] += between
+            advance(part.stop**2 - part.start**2)
         return K
+
+    def along(self, direction: Array) -> Array:
+        """The product of every row with a direction."""
+        return np.asarray(row_products(self.problem, direction[None], self.rows)[0])
 
     @staticmethod
     def _parts(rows: Rows) -> Iterator[slice]:
@@ -147,9 +236,28 @@ class LayerRows:
         return (slice(s, min(s + size, len(rows))) for s in range(0, len(rows), size))
 
 
+def add_products(K: Array, A: Array, *, add: bool = True) -> None:
+    """K += A A', or K = A A', its lower triangle, in blocks that take well under a second."""
+    n, p = A.shape
+    stage("kernel", n**2)
+    start = 0
+    while start < n:
+        # 2 b (start + b) p operations of a block: b = 64 at least, for the product's speed.
+        room = BLOCK_FLOPS / (2 * max(p, 1))
+        size = max(64, int((np.sqrt(start**2 + 4 * room) - start) / 2))
+        stop = min(start + size, n)
+        block = A[start:stop] @ A[:stop].T
+        if add:
+            K[start:stop, :stop] += block
+        else:
+            K[start:stop, :stop] = block
+        advance(stop**2 - start**2)
+        start = stop
+
+
 def row_blocks(problem: Problem, rows: Rows) -> Iterator[Array]:
     """The rows themselves (b, p), a block at a time."""
-    size = int(np.clip(BLOCK_BYTES // (8 * len(problem.w)), 1, 512))
+    size = problem.rows_at_once()
     for start in range(0, len(rows), size):
         yield problem.rows(rows[start : start + size])
 
@@ -167,4 +275,5 @@ def row_products(problem: Problem, directions: Array, rows: Rows) -> Array:
         products[:, low:high] = np.einsum(
             "brc,rc->br", outputs[:, at], rows.coefficients[low:high], optimize=True
         )
+        tick()
     return products

@@ -1,8 +1,11 @@
-"""``kfac``: Kronecker factors of a dense network's Gauss-Newton matrix, an approximation.
+"""``kfac``: Kronecker factors of the layers' Gauss-Newton matrices, an approximation.
 
-KFAC takes a layer's block to be (1/N) (sum a a') x (sum D' D) with a the layer's inputs and D the
-derivatives at its outputs, and the bias's block to be sum D' D, blocks of other layers being zero:
-what the libraries that offer it do.
+KFAC takes a layer's block to be B x A, A the mean of a a' over the layer's inputs a and B the sum
+of b b' over the derivatives b of the Gauss-Newton matrix's rows at its outputs (all classes, none
+sampled), and the bias's block to be B; blocks of other layers are zero. Positions of a sequence or
+a convolution count as further examples: what the libraries that offer it do, and call "expand".
+Parameters that multiply nothing (tables, norms) have their diagonal alone, which
+``details["kfac_diagonal"]`` names.
 """
 
 from collections.abc import Iterator
@@ -11,8 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from noisescale.errors import InputError
-from noisescale.evidence.occam import diagonal
-from noisescale.evidence.occam.kernel import output_rows
+from noisescale.evidence.occam.kernel import output_rows, sample_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -23,59 +25,106 @@ from noisescale.evidence.occam.term import (
     check_curvature,
     curve_of_eigenvalues,
 )
-from noisescale.evidence.problem import Facts, Problem
+from noisescale.evidence.pace import advance, attended, stage, timed
+from noisescale.evidence.problem import Facts, Kronecker, KroneckerBlock, Problem
 
 _NEEDS = (
-    "needs a noisescale.DenseNetwork and one prior precision for each of its arrays: use "
-    "method='dual', 'lanczos' or 'diagonal'."
+    "needs layers that multiply: a noisescale.DenseNetwork in JAX, Linear or convolutional layers "
+    "in PyTorch, and one prior precision for each of their arrays; use method='dual', 'lanczos' or "
+    "'diagonal'."
 )
 
 
 def refusal(facts: Facts, curvature: str) -> str | None:
-    """It needs the layers of a dense network."""
+    """It needs layers that multiply."""
     if curvature != "ggn":
         return ONLY_GGN
-    return _NEEDS if facts.widths is None else None
+    return None if facts.weights else _NEEDS
 
 
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
-    """The factors are of the size that the diagonal's layers take."""
-    return diagonal.cost(facts, curvature)
+    """The rows' passes without forming them, the factors and their eigenvalues."""
+    k = facts.rows_an_example
+    sides = [(w.inputs, w.outputs, w.positions, w.groups) for w in facts.weights]
+    factors = sum(g * 2 * T * (i**2 + k * o**2) for i, o, T, g in sides)
+    eigen = sum(g * 10 * (i**3 + o**3) for i, o, _, g in sides)
+    memory = 8.0 * (sum(g * 3 * (i**2 + o**2) for i, o, _, g in sides) + 4 * facts.p)
+    return memory, facts.N * ((1 + k) * facts.pass_flops + factors) + eigen
+
+
+def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
+    """One block of rows, measured; eigenvalues at ``rate``."""
+    block = sample_rows(problem, facts)
+    made, _ = timed(lambda: problem.kronecker(block))
+    cubes = sum(w.groups * (w.inputs**3 + w.outputs**3) for w in facts.weights)
+    return made * facts.rows / len(block) + 25 * cubes / rate
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
     """From the factors' eigenvalues."""
-    layers = problem.dense_layers()
-    precisions = None if layers is None else layers.precisions(L)
-    if layers is None or precisions is None:
-        raise InputError(f"method='kfac' {_NEEDS}")
+    kronecker = _kronecker(problem)
     log_occam = decrement = 0.0
-    parts = zip(_factors(problem), precisions, layers.split(slope), strict=True)
-    for (alpha, U, gamma, V), (of_w, of_b), (weights, bias) in parts:
-        both = np.outer(alpha, gamma)
-        log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum() + np.log1p(both / of_w).sum())
-        decrement += float(((bias @ V) ** 2 / (gamma + of_b)).sum())
-        decrement += float(((U.T @ weights @ V) ** 2 / (both + of_w)).sum())
-    return Term(Occam(log_occam, log_occam, 0, 0.0, decrement))
+    for block, (alpha, U), (gamma, V) in _eigen(kronecker):
+        of_w = _one(L[block.weight], block.name)
+        both = np.outer(gamma, alpha)
+        log_occam -= 0.5 * float(np.log1p(both / of_w).sum())
+        decrement += float(((V.T @ slope[block.weight] @ U) ** 2 / (both + of_w)).sum())
+        if block.bias is not None:
+            of_b = _one(L[block.bias], block.name)
+            log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum())
+            decrement += float(((slope[block.bias] @ V) ** 2 / (gamma + of_b)).sum())
+    rest, h = kronecker.rest, kronecker.diagonal
+    log_occam -= 0.5 * float(np.log1p(h / L[rest]).sum())
+    decrement += float((slope[rest] ** 2 / (h + L[rest])).sum())
+    details = {"kfac_diagonal": kronecker.rest_names} if kronecker.rest_names else {}
+    return Term(Occam(log_occam, log_occam, 0, 0.0, decrement), details=details)
 
 
 def curve(
     problem: Problem, curvature: str, accuracy: Accuracy, *, smallest: float, n_values: int
 ) -> Curve:
     """From the factors' eigenvalues."""
-    parts = []
-    for alpha, _, gamma, _ in _factors(problem):
-        parts += [gamma, np.outer(alpha, gamma).ravel()]
+    kronecker = _kronecker(problem)
+    parts = [kronecker.diagonal]
+    for block, (alpha, _), (gamma, _) in _eigen(kronecker):
+        parts.append(np.outer(gamma, alpha).ravel())
+        if block.bias is not None:
+            parts.append(gamma)
     h = np.concatenate(parts)
     return curve_of_eigenvalues(h, np.ones(len(h)), len(h))
 
 
-def _factors(problem: Problem) -> Iterator[tuple[Array, Array, Array, Array]]:
-    """Eigenvalues alpha and vectors U of (1/N) sum a a', gamma and V of sum D' D, by layer."""
-    layers = problem.dense_layers()
-    if layers is None:
+def _kronecker(problem: Problem) -> Kronecker:
+    kronecker = problem.kronecker(output_rows(problem))
+    if kronecker is None:
         raise InputError(f"method='kfac' {_NEEDS}")
-    for a, D in zip(layers.inputs, layers.derivatives(output_rows(problem)), strict=True):
-        alpha, U = scipy.linalg.eigh(check_curvature(a.T @ a / len(a)))
-        gamma, V = scipy.linalg.eigh(check_curvature(D.T @ D))
-        yield np.maximum(alpha, 0), U, np.maximum(gamma, 0), V
+    check_curvature(kronecker.diagonal)
+    return kronecker
+
+
+def _eigen(
+    kronecker: Kronecker,
+) -> Iterator[tuple[KroneckerBlock, tuple[Array, Array], tuple[Array, Array]]]:
+    """Eigenvalues and vectors of both factors, block by block."""
+    sides = [(len(block.inputs), len(block.outputs)) for block in kronecker.blocks]
+    stage("eigenvalues", sum(float(i) ** 3 + float(o) ** 3 for i, o in sides))
+    for block in kronecker.blocks:
+        yield block, _eigh(block.inputs), _eigh(block.outputs)
+
+
+def _eigh(matrix: Array) -> tuple[Array, Array]:
+    n = float(len(matrix))
+    values, vectors = attended(10 * n**3, scipy.linalg.eigh, check_curvature(matrix), driver="evd")
+    advance(n**3)
+    return np.maximum(values, 0), vectors
+
+
+def _one(precisions: Array, name: str) -> float:
+    """The precision that all of an array's parameters share."""
+    first = float(precisions.flat[0])
+    if (precisions != first).any():
+        raise InputError(
+            f"method='kfac' {_NEEDS[:-1]}: the precisions of {name} lie between "
+            f"{precisions.min():.3g} and {precisions.max():.3g}."
+        )
+    return first

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.evidence.occam.quadrature import (
+    FEWEST_PROBES,
     TraceEstimate,
     lanczos,
     resolution,
@@ -24,9 +25,10 @@ from noisescale.evidence.occam.term import (
     curve_of_eigenvalues,
     restricted_log,
 )
+from noisescale.evidence.pace import advance, stage, timed
 from noisescale.evidence.problem import Facts, Precision, Problem
 
-PROBES, STEPS = 16, 64  # what a typical estimate takes
+PROBES, STEPS = FEWEST_PROBES, 64  # what an estimate to 1 % takes as a rule
 _FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float32 products
 
 
@@ -40,6 +42,16 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     p = facts.p
     work = PROBES * STEPS * (6 * facts.N * facts.pass_flops + 4 * STEPS * p)
     return 4.0 * STEPS * p + 40.0 * p, work
+
+
+def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
+    """One product, measured; each is orthogonalised twice against those before it."""
+    p = facts.p
+    operator = problem.operator(curvature, "float64")  # as nearly every estimate needs it
+    product, _ = timed(lambda: operator @ np.ones(p))
+    vectors = np.ones((STEPS // 2, p), np.float32 if p > 1 << 16 else np.float64)
+    against, _ = timed(lambda: vectors.T @ (vectors @ vectors[0]))
+    return (PROBES * STEPS + STEPS) * (product + 2 * against)
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -102,12 +114,15 @@ def _in_prior_units(operator: LinearOperator, L: Array) -> LinearOperator:
     root = np.sqrt(L)
 
     def matvec(v: Array) -> Array:
-        return np.asarray(operator @ (np.ravel(v) / root) / root)
+        product = np.asarray(operator @ (np.ravel(v) / root) / root)
+        advance(1)
+        return product
 
     return LinearOperator(operator.shape, matvec=matvec, rmatvec=matvec, dtype=np.float64)
 
 
 def _estimate(operator: LinearOperator, L: Array, accuracy: Accuracy) -> TraceEstimate:
+    stage("products", accuracy.n_steps * min(FEWEST_PROBES, accuracy.max_probes))
     # Both tolerances are of the log evidence, which has half the trace.
     absolute = None if accuracy.tolerance is None else 2 * accuracy.tolerance
     return trace_of_function(

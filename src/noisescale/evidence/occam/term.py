@@ -4,8 +4,9 @@ With mu_i the eigenvalues of L^-1/2 H L^-1/2 it is -1/2 sum ln(1 + mu_i). The pa
 eigenvalues lambda_i >= lambda of the whole cost, which are those with mu_i >= 0.
 
 Each method of this room (dense, dual, lanczos, kfac, diagonal) has the same names in this order:
-``refusal`` (why it cannot, or None), ``cost`` (bytes and arithmetic), ``term`` (the Occam factor
-under L), ``curve`` (the log Occam factor against one precision).
+``refusal`` (why it cannot, or None), ``cost`` (bytes and arithmetic, counted), ``seconds`` (from
+one measured block), ``term`` (the Occam factor under L), ``curve`` (the log Occam factor against
+one precision).
 """
 
 from collections.abc import Callable
@@ -96,6 +97,10 @@ class Method(Protocol):
 
     def cost(self, facts: Facts, curvature: str) -> tuple[float, float]:
         """Bytes held and floating-point operations."""
+        ...
+
+    def seconds(self, problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
+        """What it would take here, from one measured block and a matrix product's ``rate``."""
         ...
 
     def term(

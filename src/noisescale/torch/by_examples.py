@@ -1,0 +1,200 @@
+"""What a PyTorch problem computes from gradients of single examples, block by block.
+
+Rows of Jacobians and the kernel between them, Kronecker factors, squared entries, and the moments
+of the nll's gradients: all from the factors of :class:`~noisescale.torch.rows.ExampleGradients`.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.func import grad
+from torch.utils.flop_counter import FlopCounterMode
+
+from noisescale.evidence.pace import advance, stage
+from noisescale.evidence.problem import Array, Facts, Kronecker, Moments, Rows
+from noisescale.torch.derivatives import Ways
+from noisescale.torch.factors import Factor, compact_numbers, sums
+from noisescale.torch.kernel import FactorKernel, factor_kernel
+from noisescale.torch.kronecker import kronecker_factors
+from noisescale.torch.model import TorchModel
+from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
+from noisescale.torch.tensors import to_numpy
+
+BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
+BLOCK_FLOPS = 4e9  # of a block: some tenths of a second
+KEPT_BYTES = 1 << 30  # of gradients that are kept to be used a second time
+_HELD = 4  # copies of the activations: inputs, outputs, what derivatives need
+
+
+class ByExamples:
+    """The part of a problem that goes by single examples; the whole offers what it needs."""
+
+    model: TorchModel
+    ways: Ways
+    nll: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    facts: Callable[[], Facts]
+    inputs: Callable[[Any, str], Any]
+    targets: Callable[[Any, str], torch.Tensor]
+    apply: Callable[[str, torch.Tensor, Any], torch.Tensor]
+    apply_one: Callable[[str, torch.Tensor, Any], torch.Tensor]
+
+    @property
+    def w(self) -> Array:
+        """The flat parameters, by name."""
+        raise NotImplementedError
+
+    @property
+    def n_train(self) -> int:
+        """The number of examples."""
+        raise NotImplementedError
+
+    @property
+    def activations(self) -> int:
+        """Numbers that one example adds to a forward pass."""
+        raise NotImplementedError
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each free parameter, by name."""
+        raise NotImplementedError
+
+    @cached_property
+    def pass_flops(self) -> float:
+        """Arithmetic of one example's forward pass: PyTorch's count, and one an activation."""
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            self.apply(
+                "float64", self.tensor(self.w, "float64"), self.inputs(slice(0, 1), "float64")
+            )
+        return float(max(counter.get_total_flops(), 2 * len(self.w)) + self.activations)
+
+    @cached_property
+    def _gradients(self) -> dict[str, ExampleGradients]:
+        return {}
+
+    def gradients(self, precision: str) -> ExampleGradients:
+        """Gradients of single examples."""
+        if precision not in self._gradients:
+            self._gradients[precision] = ExampleGradients(self, precision)
+        return self._gradients[precision]
+
+    @cached_property
+    def _kept(self) -> list[tuple[slice, dict[str, Factor]]]:
+        """Gradients, until slopes need them."""
+        return []
+
+    def fresh(self) -> Self:
+        """A copy without what is known of these parameters and examples alone."""
+        other = copy.copy(self)
+        for cached in ("_gradients", "_kept", "_facts"):
+            vars(other).pop(cached, None)
+        return other
+
+    def tensor(self, values: Array, precision: str) -> torch.Tensor:
+        """A tensor on the module's device."""
+        return self.model.tensor(values, precision)
+
+    def rows(self, rows: Rows) -> Array:
+        """The rows c' J themselves: (b, p)."""
+        gradients, shape = self.gradients("float64"), RowBlock.of(rows)
+        found = gradients.factors(shape.examples, self.tensor(shape.coefficients, "float64"))
+        A = np.empty((len(rows), len(self.w)))
+        for name, at in gradients.columns.items():
+            A[:, at] = to_numpy(found[name].gradients().flatten(0, 1))[shape.places]
+        return A
+
+    def rows_at_once(self) -> int:
+        """How many rows a block of them should have."""
+        facts = self.facts()
+        return self.examples_at_once(facts.rows_an_example, "float64") * facts.rows_an_example
+
+    def _rows_unformed(self, precision: str) -> int:
+        """The same where gradients stay factors."""
+        k = self.facts().rows_an_example
+        return self.examples_at_once(k, precision, formed=False) * k
+
+    def examples_at_once(self, k: int, precision: str, *, formed: bool = True) -> int:
+        """Examples whose activations, and k gradients of each, are made in one block.
+
+        ``formed`` says whether gradients are formed whole; those without rules always are.
+        """
+        rest = len(self.w) if formed or self.gradients(precision).rest else 0
+        width = 8 if precision == "float64" else 4
+        numbers = (_HELD + k) * self.activations + k * rest
+        few = min(BLOCK_BYTES / (width * numbers), BLOCK_FLOPS / ((1 + 2 * k) * self.pass_flops))
+        return int(np.clip(few, 1, self.n_train))
+
+    def layer_kernel(self, L: Array, rows: Rows) -> FactorKernel | None:
+        """The kernel between rows by layer rules; None if it does not fit into memory."""
+        return factor_kernel(self.gradients("float64"), L, rows, self.rows_at_once())
+
+    def kronecker(self, rows: Rows) -> Kronecker | None:
+        """Kronecker factors of layers that multiply; None if there are none."""
+        return kronecker_factors(self.gradients("float32"), rows, self._rows_unformed("float32"))
+
+    def squared_rows(self, rows: Rows) -> Array:
+        """The squared entries of all rows, summed: (p,)."""
+        gradients, h = self.gradients("float64"), np.zeros(len(self.w))
+        stage("diagonal", len(rows))
+        for block in by_examples(rows, self._rows_unformed("float64")):
+            shape = RowBlock.of(block)
+            c = self.tensor(shape.coefficients, "float64")
+            for name, factor in gradients.factors(shape.examples, c).items():
+                h[gradients.columns[name]] += to_numpy(sums(factor).squares)
+            advance(len(block))
+        return h
+
+    def gradient_moments(self) -> Moments:
+        """Sums over per-example gradients, each in float32, added up in float64."""
+        N, p = self.n_train, len(self.w)
+        gradients = self.gradients("float32")
+        sq_norms, total, squares = np.zeros(N), np.zeros(p), np.zeros(p)
+        keep: bool | None = None
+        self._kept = []
+        stage("gradients", N)
+        for rows, found in self._factor_blocks():
+            if keep is None:
+                keep = 4 * N * sum(map(compact_numbers, found.values())) <= KEPT_BYTES
+            kept: dict[str, Factor] = {}
+            for name, factor in found.items():
+                made, at = sums(factor, keep=keep), gradients.columns[name]
+                sq_norms[rows] += to_numpy(made.squared_norms[:, 0])
+                total[at] += to_numpy(made.total)
+                squares[at] += to_numpy(made.squares)
+                if made.compact is not None:
+                    kept[name] = made.compact
+            if keep:
+                self._kept.append((rows, kept))
+            advance(rows.stop - rows.start)
+        return Moments(sq_norms, total, squares)
+
+    def slopes(self, direction: Array) -> Array:
+        """Each example's gradient times ``direction``, in float32.
+
+        From the gradients that :meth:`gradient_moments` kept, if they were few enough; they are
+        forgotten then. Else from a second pass over the data.
+        """
+        gradients, v = self.gradients("float32"), self.tensor(direction, "float32")
+        blocks, self._kept = iter(self._kept) if self._kept else self._factor_blocks(), []
+        along = np.zeros(self.n_train)
+        stage("slopes", self.n_train)
+        for rows, found in blocks:
+            for name, factor in found.items():
+                along[rows] += to_numpy(factor.along(v[gradients.columns[name]])[:, 0])
+            advance(rows.stop - rows.start)
+        return along
+
+    def _factor_blocks(self) -> Iterator[tuple[slice, dict[str, Factor]]]:
+        """The gradient of every example's nll, in float32, a block at a time."""
+        size = self.examples_at_once(1, "float32")
+        for start in range(0, self.n_train, size):
+            rows = slice(start, min(start + size, self.n_train))
+            y = self.targets(rows, "float32")
+
+            def slope(outputs: torch.Tensor, y: torch.Tensor = y) -> torch.Tensor:
+                return grad(lambda z: self.nll(z, y).sum())(outputs)[:, None]
+
+            yield rows, self.gradients("float32").factors(rows, slope)

@@ -1,0 +1,79 @@
+"""What normalisation layers do to an evidence, said once.
+
+Batch normalisation in evaluation mode is another function than the one that was trained, whose
+minimum lies elsewhere. Layer, group and RMS normalisation do not see the scale of what comes before
+them: those weights can grow without any change of the fit, so that the curvature at one scale says
+little about the posterior's volume (Antoran et al. 2022, "Adapting the linearised Laplace model
+evidence for modern deep learning").
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+_BATCH = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_SCALE_FREE = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_NAMES = ("LayerNorm", "RMSNorm", "GroupNorm")  # many libraries define their own
+
+
+def normalisation_notes(
+    module: nn.Module, free: Iterable[str], run: Callable[[], object]
+) -> tuple[str, ...]:
+    """Notes on a module whose ``free`` parameters are the model; ``run`` calls it once."""
+    order = _calls(module, run)
+    owners = {name.rpartition(".")[0] for name in free}
+    parts = dict(module.named_modules())
+    batch = [name for name in order if isinstance(parts[name], _BATCH)]
+    scale = [name for name in order if _is_scale_free(parts[name])]
+    notes = []
+    if batch:
+        notes.append(
+            f"batch normalisation ({_some(batch)}) uses its running statistics here: another "
+            "function than the one that was trained, and not at its minimum; fold or freeze it and "
+            "train on in evaluation mode, or use ns.prequential_evidence."
+        )
+    before = [name for name in owners if scale and _first(order, name) < order.index(scale[-1])]
+    if any(name not in scale for name in before):
+        after = [name for name in order if name in owners and name not in before]
+        behind = f"select={after[-1]!r}, which comes after it" if after and after[-1] else "select="
+        notes.append(
+            f"{type(parts[scale[-1]]).__name__} ({_some(scale)}) does not see the scale of what "
+            "comes before it, so that the volume of a Laplace approximation means little (Antoran "
+            f"et al. 2022); use {behind}, or ns.prequential_evidence."
+        )
+    return tuple(notes)
+
+
+def _calls(module: nn.Module, run: Callable[[], object]) -> list[str]:
+    """The names of submodules in the order of their first calls."""
+    order: list[str] = []
+    hooks = []
+    for name, part in module.named_modules():
+
+        def note(part: nn.Module, args: object, name: str = name) -> None:
+            if name not in order:
+                order.append(name)
+
+        hooks.append(part.register_forward_pre_hook(note))
+    try:
+        with torch.no_grad():
+            run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return order
+
+
+def _is_scale_free(part: nn.Module) -> bool:
+    return isinstance(part, _SCALE_FREE) or type(part).__name__.endswith(_NAMES)
+
+
+def _first(order: list[str], name: str) -> int:
+    """When a module was first called; one that never was counts from the beginning."""
+    return order.index(name) if name in order else -1
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(name or "the module itself" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

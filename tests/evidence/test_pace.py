@@ -1,0 +1,105 @@
+"""Progress that speaks in time, and native code that can be interrupted."""
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import noisescale as ns
+from noisescale.evidence import pace
+from noisescale.evidence.pace import Pace, advance, attended, spoken, stage, tick
+from oracles.models import NETWORK, as_function, data, params_of
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_it_speaks_when_a_second_has_passed():
+    heard, clock = [], Clock()
+    told = Pace(heard.append, clock)
+    told.begin("rows", 100)
+    told.advance(10)
+    assert heard == []
+    clock.now = 1.0
+    told.advance(10)
+    clock.now = 1.5
+    told.advance(10)
+    clock.now = 2.5
+    told.tick()
+    assert heard == ["rows: 20%, about 4 s left", "rows: 30%, about 5.8 s left"]
+    told.begin("factorisation", 5)
+    clock.now = 6.5
+    told.tick()
+    assert heard[-1] == "factorisation: 4 s so far"
+
+
+def test_nobody_listens_outside():
+    heard = []
+    with spoken(heard.append):
+        stage("rows", 1)
+    for call in (lambda: stage("rows", 1), lambda: advance(1), tick):
+        call()
+    assert heard == []
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos", "kfac", "diagonal"])
+@pytest.mark.parametrize("model", [NETWORK, as_function], ids=["layers", "function"])
+def test_every_method_is_heard(monkeypatch, method, model):
+    if method == "kfac" and model is as_function:
+        pytest.skip("a function has no layers")
+    monkeypatch.setattr(pace, "EVERY", 0.0)  # every block speaks
+    heard = []
+    ns.log_evidence(
+        model,
+        params_of(NETWORK),
+        data(),
+        prior_precision=1.0,
+        method=method,
+        max_probes=2,
+        progress=heard.append,
+    )
+    assert any("left" in text for text in heard)
+
+
+def test_native_code_is_attended(monkeypatch):
+    """The main thread goes on ticking while another works, and hears what went wrong in it."""
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    heard, gate = [], threading.Event()
+
+    def tell(text):
+        heard.append(text)
+        gate.set()  # the work ends when progress was heard
+
+    with spoken(tell):
+        assert attended(1e12, lambda: gate.wait() and threading.current_thread()) is not (
+            threading.main_thread()
+        )
+    assert heard
+    with pytest.raises(np.linalg.LinAlgError):
+        attended(1e12, np.linalg.cholesky, -np.eye(2))
+    assert attended(1.0, threading.current_thread) is threading.main_thread()  # not worth it
+
+
+def test_ctrl_c_does_not_wait_for_native_code(start_python):
+    """The interrupt arrives while the thread's work never ends; the process does."""
+    code = """
+        import signal, threading
+        from noisescale.evidence.pace import attended
+        never = threading.Event()
+        print("ready", flush=True)
+        try:
+            attended(1e12, never.wait)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    process = start_python(code)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert process.wait(timeout=60) == 0

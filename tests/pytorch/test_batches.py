@@ -1,0 +1,363 @@
+"""Data and modules in the forms that people have them."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import noisescale as ns
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import noisescale.torch as nst  # noqa: E402
+from pytorch.zoo import Attention, animal  # noqa: E402
+
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
+
+
+def value(module, data, **settings):
+    settings = {"prior_precision": 0.7, "method": "dual"} | settings
+    return nst.log_evidence(module, data, **settings).log_evidence
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+def test_tuples_of_inputs_in_every_form():
+    a = animal("attention")
+    x, c, y = *a.x, a.y
+    threes = list(zip(x, c, y, strict=True))
+    loader = torch.utils.data.DataLoader(Pairs(threes), batch_size=3)
+    nested = [((p, q), label) for p, q, label in threes]
+    plain = value(a.module, ((x, c), y))
+    for data in ((x, c, y), [x, c, y], Pairs(threes), loader, nested):
+        assert value(a.module, data) == pytest.approx(plain, rel=1e-12)
+
+
+def test_dicts_in_every_form():
+    a = animal("bert")
+    whole = a.data
+    each = [{name: part[i] for name, part in whole.items()} for i in range(len(a.y))]
+    lists = [{name: part.tolist() for name, part in item.items()} for item in each]
+    loader = torch.utils.data.DataLoader(Pairs(each), batch_size=3)
+    plain = value(a.module, whole)
+    for data in (each, Pairs(lists), loader, (a.x, a.y)):
+        assert value(a.module, data) == pytest.approx(plain, rel=1e-12)
+
+
+def test_a_list_of_two_pairs_is_two_examples():
+    module, x = nn.Linear(3, 2), torch.randn(2, 3)
+    y = torch.tensor([0, 1])
+    plain = value(module, (x, y))
+    assert value(module, [(x[0], 0), (x[1], 1)]) == pytest.approx(plain, rel=1e-12)
+    assert value(module, [x, y]) == pytest.approx(plain, rel=1e-12)
+    assert value(module, [x.tolist(), y.tolist()]) == pytest.approx(plain, rel=1e-12)
+
+
+def test_wrappers_change_nothing():
+    a = animal("cnn")
+    plain = nst.log_evidence(a.module, a.data, prior_precision=0.7)
+    wrapped = nst.log_evidence(nn.DataParallel(a.module), a.data, prior_precision=0.7)
+    assert wrapped.log_evidence == plain.log_evidence
+    by_name = dict.fromkeys((name for name, _ in a.module.named_parameters()), 0.7)
+    again = nst.log_evidence(nn.DataParallel(a.module), a.data, prior_precision=by_name)
+    assert again.log_evidence == pytest.approx(plain.log_evidence, rel=1e-12)
+
+
+def test_half_precision_modules_and_inputs():
+    a = animal("mlp")
+    half = a.module.bfloat16()
+    x = a.x.bfloat16()
+    plain = value(half.double(), (x.double(), a.y))
+    assert value(half.bfloat16(), (x, a.y)) == pytest.approx(plain, rel=1e-12)
+    half[0].float()  # one layer in another precision than the rest
+    assert value(half, (x, a.y)) == pytest.approx(plain, rel=1e-12)
+    regression = nn.Linear(3, 1).bfloat16()
+    x, y = torch.randn(5, 3).bfloat16(), torch.randn(5, 1).bfloat16()
+    found = value(regression, (x, y), likelihood="gaussian")
+    wide = value(regression.double(), (x.double(), y.double()), likelihood="gaussian")
+    assert found == pytest.approx(wide, rel=1e-12)
+
+
+def test_shared_weights_count_once():
+    a = animal("gpt")
+    found = nst.log_evidence(a.module, a.data, prior_precision=0.7)
+    assert found.n_params == sum(p.numel() for p in a.module.parameters())
+    squares = sum(float((p.detach().double() ** 2).sum()) for p in a.module.parameters())
+    assert found.penalty == pytest.approx(0.35 * squares, rel=1e-9)
+
+
+def test_labels_of_a_language_model_are_shifted_as_transformers_does():
+    a = animal("hf gpt")
+    twin = a.module.double().eval()
+    n, T = a.y.shape
+    mask = torch.ones(n, T, dtype=torch.long)
+    mask[1, 3:] = 0  # padding, which the labels say as well, as their collator does
+    labels = a.y.masked_fill(mask == 0, -100)
+    with torch.no_grad():
+        mean = twin(input_ids=a.y, attention_mask=mask, labels=labels).loss
+    tokens = int((labels[:, 1:] != -100).sum())
+    data = {"input_ids": a.y, "attention_mask": mask, "labels": a.y}
+    found = nst.log_evidence(twin, data, prior_precision=0.7, method="dual")
+    assert found.nll == pytest.approx(float(mean) * tokens, rel=1e-6)  # its loss is in float32
+    assert found.log_null == pytest.approx(-tokens * np.log(4), rel=1e-12)
+    assert "labels are those of the next token, as in transformers' own loss." in found.notes
+
+
+def test_sequences_ignore_what_they_are_told_to():
+    a = animal("gpt")
+    y = a.y.clone()
+    y[0, 1] = -100
+    plain = nst.log_evidence(a.module, (a.x, y), prior_precision=0.7)
+    zeros = torch.where(y == -100, 9, y)
+    other = nst.log_evidence(
+        a.module, (a.x, zeros), prior_precision=0.7, likelihood=ns.categorical(ignore_index=9)
+    )
+    assert other.log_evidence == pytest.approx(plain.log_evidence, rel=1e-12)
+    assert plain.log_null == pytest.approx(-int((y != -100).sum()) * np.log(4), rel=1e-12)
+    with torch.no_grad():
+        logits = a.module.double().eval()(a.x)
+    expected = functional.cross_entropy(logits.transpose(1, 2), y, reduction="sum")
+    assert plain.nll == pytest.approx(float(expected), rel=1e-10)
+
+
+class Sdpa(nn.Module):
+    """Notes which backends are allowed while it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin, self.seen = nn.Linear(4, 2), set()
+
+    def forward(self, x):
+        self.seen.add((torch.backends.cuda.flash_sdp_enabled(), fast_path()))
+        return self.lin(x)
+
+
+def fast_path():
+    return torch.backends.mha.get_fastpath_enabled()
+
+
+def test_backends_are_chosen_and_restored():
+    module, x = Sdpa(), torch.randn(4, 4)
+    seen = module.seen
+    before = (torch.backends.cuda.flash_sdp_enabled(), fast_path(), torch.backends.mkldnn.enabled)
+    import copy
+
+    class Kept(Sdpa):
+        def __deepcopy__(self, memo):
+            made = Kept()
+            made.lin, made.seen = copy.deepcopy(self.lin, memo), seen
+            return made
+
+    kept = Kept()
+    value(kept, (x, torch.tensor([0, 1, 0, 1])))
+    assert seen == {(False, False)}
+    value(animal("lstm").module, animal("lstm").data)
+    after = (torch.backends.cuda.flash_sdp_enabled(), fast_path(), torch.backends.mkldnn.enabled)
+    assert after == before
+
+
+class Sign(torch.autograd.Function):
+    """As old extensions are written: PyTorch's transforms cannot look into it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Straight(nn.Module):
+    def forward(self, x):
+        return Sign.apply(x)
+
+
+def test_what_cannot_be_had_names_the_module():
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    with pytest.raises(ns.InputError, match=r"^Straight fails on these inputs.*replace that layer"):
+        value(nn.Sequential(nn.Linear(3, 2), Straight()), (x, y))
+    with pytest.raises(ns.InputError, match="^Linear fails on these inputs"):
+        value(nn.Sequential(nn.Linear(4, 2)), (x, y))
+    with pytest.raises(ns.InputError, match="returns a dict of a, b: name its outputs 'logits'"):
+        value(Returns({"a": 1, "b": 2}), (x, y))
+    with pytest.raises(ns.InputError, match="but returns a str"):
+        value(Returns("no"), (x, y))
+
+
+def test_examples_come_first():
+    class TimeFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.lin(x).transpose(0, 1)
+
+    x, y = torch.randn(4, 5, 3), torch.zeros(4, 5, dtype=int)
+    with pytest.raises(ns.InputError, match=r"returns shape \(5, 1, 2\) for one example"):
+        value(TimeFirst(), (x, y))
+
+
+class Returns(nn.Module):
+    def __init__(self, what):
+        super().__init__()
+        self.lin, self.what = nn.Linear(3, 2), what
+
+    def forward(self, x):
+        h = self.lin(x)
+        return dict.fromkeys(self.what, h) if isinstance(self.what, dict) else self.what
+
+
+class Reverse(torch.autograd.Function):
+    """Differentiable in reverse alone, twice, one example or many at a time."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * g
+
+
+class Cube(nn.Module):
+    def __init__(self, own):
+        super().__init__()
+        self.lin, self.own = nn.Linear(3, 2), own
+
+    def forward(self, x):
+        h = self.lin(x)
+        return Reverse.apply(h) if self.own else h**3
+
+
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos"])
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_reverse_mode_where_forward_mode_is_missing(method, curvature):
+    if (method, curvature) == ("dual", "hessian"):
+        return
+    torch.manual_seed(0)
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+    plain, own = Cube(own=False), Cube(own=True)
+    own.load_state_dict(plain.state_dict())
+    settings = {"method": method, "curvature": curvature, "max_probes": 2}
+    found, expected = (value(module, (x, y), **settings) for module in (own, plain))
+    # Lanczos' products are in float32.
+    assert found == pytest.approx(expected, rel=1e-6 if method == "lanczos" else 1e-9)
+    assert nst.gradient_noise(own, (x, y)).trace == pytest.approx(
+        nst.gradient_noise(plain, (x, y)).trace, rel=1e-5
+    )
+
+
+class Branches(nn.Module):
+    """Does something else when an input is large: no vmap over examples looks through that."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.lin(x) if x.abs().max() < 1e6 else x[:, :2]
+
+
+def test_control_flow_that_depends_on_data():
+    torch.manual_seed(0)
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+    module = Branches()
+    assert value(module, (x, y)) == pytest.approx(value(module.lin, (x, y)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda x, y: {"x": x, "y": y}, "needs its targets under 'labels', but has x, y"),
+        (lambda x, y: (x, y[:3]), "data has 4 inputs but 3 labels"),
+        (lambda x, y: ((x, x[:2]), y), "one row an example, but have 2, 4 rows"),
+        (lambda x, y: [(x[0], y[0]), (x[1, :2], y[1])], "pad sequences to one length"),
+        (lambda x, y: [3, 4], "must return one row|fails on these inputs|one row an example"),
+        (lambda x, y: [("a", 0), ("b", 1)], "a str that is no array of numbers"),
+        (lambda x, y: torch.utils.data.DataLoader([]), "data holds no examples"),
+        (lambda x, y: (x, torch.zeros(4, 5, dtype=int)), "are those of sequences"),
+    ],
+)
+def test_bad_data(data, message):
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    with pytest.raises(ns.InputError, match=message):
+        value(nn.Linear(3, 2), data(x, y))
+
+
+def test_bad_sequences():
+    a = animal("gpt")
+    for y, message in (
+        (a.y[:, :2], r"need a label for each token, shape \(4, 5\)"),
+        (a.y + 7, r"or be -100 where a token does not count, got"),
+        (torch.full_like(a.y, -100), "no token counts"),
+        (a.y.float(), "must be whole numbers"),
+    ):
+        with pytest.raises(ns.InputError, match=message):
+            value(a.module, (a.x, y))
+
+
+def test_nothing_loads_jax():
+    code = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch, noisescale as ns, noisescale.torch as nst
+x, y = torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 1, 0])
+module = torch.nn.Linear(3, 2)
+nst.log_evidence(module, (x, y), prior_precision=1.0)
+nst.evidence_curve(module, (x, y))
+nst.spectrum(module, (x, y), top_k=1)
+nst.gradient_noise(module, (x, y), n_eigenvalues=1)
+nst.posterior_predict(module, (x, y), x, prior_precision=1.0)
+noise = ns.gaussian("estimate")
+nst.log_evidence(module, (x, x[:, :2]), prior_precision=1.0, likelihood=noise)
+function = nst.train_function(lambda: torch.nn.Linear(3, 2), (x, y), (x, y))
+function(batch_size=2, learning_rate=0.1, momentum=0.0, steps=2, seed=0)
+print("jax" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_train_function_takes_tuples_and_dicts():
+    a = animal("attention")
+
+    def make():
+        return Attention()
+
+    scores = [
+        nst.train_function(make, data, data)(
+            batch_size=2, learning_rate=0.1, momentum=0.0, steps=3, seed=0
+        )
+        for data in ((*a.x, a.y), list(zip(*a.x, a.y, strict=True)))
+    ]
+    assert scores[0] == scores[1]
+    b = animal("bert")
+    score = nst.train_function(lambda: animal("bert").module, b.data, b.data)(
+        batch_size=2, learning_rate=0.1, momentum=0.0, steps=2, seed=0
+    )
+    assert 0 <= score <= 1

@@ -1,0 +1,361 @@
+"""Rows, kernels, Kronecker factors and sums by layer rules, against the plainest computation."""
+
+import numpy as np
+import pytest
+
+import noisescale as ns
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+import noisescale.torch as nst  # noqa: E402
+from noisescale.evidence.occam import dual  # noqa: E402
+from noisescale.evidence.occam.kernel import (  # noqa: E402
+    HeldRows,
+    StreamedRows,
+    kernel_builder,
+    output_rows,
+)
+from noisescale.evidence.problem import Rows  # noqa: E402
+from noisescale.torch import by_examples as blocks  # noqa: E402
+from noisescale.torch.problem import TorchProblem  # noqa: E402
+from noisescale.torch.rows import RowBlock, by_examples  # noqa: E402
+
+nn = torch.nn
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
+N = 12
+
+
+class Grouped(nn.Module):
+    """Convolutions with groups and stride, normalisation, operations in place, a bare parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.grouped = nn.Conv2d(4, 6, 2, stride=2, groups=2, bias=False)
+        self.scale = nn.Parameter(torch.full((6, 1, 1), 1.2))
+        self.head = nn.Linear(24, 3)
+
+    def forward(self, x):
+        h = self.norm(self.conv(x.reshape(-1, 1, 4, 4))).relu_()
+        return self.head(torch.tanh(self.grouped(h) * self.scale).flatten(1))
+
+
+class Attention(nn.Module):
+    """Tokens and positions, one head of attention, the table tied to the outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(5, 6), nn.Embedding(4, 6)
+        self.norm, self.qkv, self.mlp = nn.LayerNorm(6), nn.Linear(6, 18), nn.Linear(6, 6)
+        self.out = nn.Linear(6, 5, bias=False)
+        self.out.weight = self.table.weight
+
+    def forward(self, x):
+        h = self.table(x) + self.places(torch.arange(x.shape[1]))
+        q, k, v = self.qkv(self.norm(h)).chunk(3, dim=-1)
+        h = h + nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out((h + torch.relu(self.mlp(h)))[:, -1])
+
+
+def cases():
+    torch.manual_seed(0)
+    grouped, attention = Grouped().double().eval(), Attention().double()
+    grouped.norm.running_mean.normal_()
+    dense = nn.Sequential(nn.Linear(16, 7), nn.ReLU(inplace=True), nn.Linear(7, 3)).double()
+    images, labels = torch.randn(N, 16, dtype=torch.float64), torch.randint(3, (N,))
+    tokens = torch.randint(5, (N, 4)), torch.randint(5, (N,))
+    return {
+        "dense": (dense, (images, labels)),
+        "grouped": (grouped, (images, labels)),
+        "attention": (attention, tokens),
+    }
+
+
+CASES = cases()
+FOLLOWED = {
+    "dense": {"0.weight", "0.bias", "2.weight", "2.bias"},
+    "grouped": {
+        "conv.weight",
+        "conv.bias",
+        "norm.weight",
+        "norm.bias",
+        "grouped.weight",
+        "head.weight",
+        "head.bias",
+    },
+    "attention": {
+        "table.weight",
+        "places.weight",
+        "norm.weight",
+        "norm.bias",
+        "qkv.weight",
+        "qkv.bias",
+        "mlp.weight",
+        "mlp.bias",
+    },
+}
+
+
+def jacobian(module, x):
+    """(N, C, p) one example and one output at a time, parameters by name in order."""
+    params = dict(sorted(module.named_parameters()))
+    rows = []
+    for i in range(len(x)):
+        outputs = module(x[i : i + 1])[0]
+        for c in range(len(outputs)):
+            g = torch.autograd.grad(outputs[c], list(params.values()), retain_graph=True)
+            rows.append(torch.cat([part.reshape(-1) for part in g]))
+    return torch.stack(rows).reshape(len(x), -1, len(rows[0])).numpy()
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    module, (x, y) = CASES[request.param]
+    problem = TorchProblem(module, (x, y), "categorical")
+    return request.param, module, x, y, problem
+
+
+def test_rows_are_those_of_plain_differentiation(case):
+    name, module, x, _, problem = case
+    assert problem.gradients("float64").plan.followed == FOLLOWED[name]
+    J = jacobian(module, x)
+    rng = np.random.default_rng(0)
+    examples = np.array([0, 0, 0, 2, 5, 5, 11])
+    rows = Rows(examples, rng.normal(size=(7, J.shape[1])))
+    wanted = np.einsum("rc,rcp->rp", rows.coefficients, J[examples])
+    np.testing.assert_allclose(problem.rows(rows), wanted, atol=1e-11)
+
+
+def test_the_kernel_by_every_way(case):
+    _, module, x, _, problem = case
+    every = output_rows(problem)
+    J = jacobian(module, x)
+    A = np.einsum("rc,rcp->rp", every.coefficients, J[every.examples])
+    rng = np.random.default_rng(1)
+    alike = np.concatenate(
+        [np.full(np.prod(s), 0.5 + i) for i, s in enumerate(problem.shapes.values())]
+    )
+    kept = rng.uniform(size=len(every)) < 0.7
+    v = rng.normal(size=len(alike))
+    for L in (alike, rng.uniform(0.5, 2, len(alike)), np.where(np.arange(len(v)) < 30, 1.0, 1e300)):
+        K = (A / L) @ A.T
+        builders = [kernel_builder(problem, L, every), HeldRows(problem, L, every)]
+        builders += [StreamedRows(problem, L, every)]
+        for builder in builders:
+            np.testing.assert_allclose(builder.diagonal(), np.diag(K), atol=1e-11)
+            found = np.tril(builder.matrix(kept))
+            np.testing.assert_allclose(found, np.tril(K[kept][:, kept]), atol=1e-11)
+            if L.max() < 1e200:
+                np.testing.assert_allclose(builder.along(v), A @ v, atol=1e-10)
+
+
+def test_gram_matrices_are_taken_where_they_are_cheaper():
+    module, data = CASES["dense"]
+    problem = TorchProblem(module, data, "categorical")
+    builder = kernel_builder(problem, np.ones(len(problem.w)), output_rows(problem))
+    assert set(builder.precisions) == {"0.weight", "2.weight"}
+    assert set(builder.formed) == {"0.bias", "2.bias"}
+
+
+def test_dual_is_dense(case, monkeypatch):
+    _, module, x, y, _ = case
+    monkeypatch.setattr(dual, "SMALL", 0)  # the kernel, not the root
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 16)  # several blocks
+    found = {
+        method: nst.log_evidence(module, (x, y), prior_precision=0.3, method=method)
+        for method in ("dual", "dense")
+    }
+    assert found["dual"].log_evidence == pytest.approx(found["dense"].log_evidence, rel=1e-10)
+    assert found["dual"].newton_decrement == pytest.approx(
+        found["dense"].newton_decrement, rel=1e-8
+    )
+
+
+def test_the_diagonal_is_that_of_the_dense_matrix(case):
+    _, module, x, y, problem = case
+    H, _ = problem.dense("ggn")
+    log_occam = -0.5 * np.log1p(np.diag(H) / 0.3).sum()
+    found = nst.log_evidence(module, (x, y), prior_precision=0.3, method="diagonal")
+    assert found.log_occam_factor == pytest.approx(log_occam, rel=1e-10)
+
+
+def test_gradient_moments_are_those_of_a_loop(case, monkeypatch):
+    _, module, x, y, problem = case
+    g = []
+    params = dict(sorted(module.named_parameters()))
+    for i in range(N):
+        nll = nn.functional.cross_entropy(module(x[i : i + 1]), y[i : i + 1])
+        parts = torch.autograd.grad(nll, list(params.values()))
+        g.append(np.concatenate([part.numpy().ravel() for part in parts]))
+    g = np.array(g)
+    direction = np.random.default_rng(0).normal(size=g.shape[1])
+    for kept in (1 << 30, 0):  # gradients kept for their slopes, or made again
+        monkeypatch.setattr(blocks, "KEPT_BYTES", kept)
+        moments = problem.gradient_moments()
+        scale = np.abs(g).max()
+        np.testing.assert_allclose(moments.sq_norms, (g**2).sum(1), rtol=2e-5)
+        np.testing.assert_allclose(moments.total, g.sum(0), atol=1e-5 * scale)
+        np.testing.assert_allclose(moments.squares, (g**2).sum(0), atol=1e-5 * scale**2)
+        slopes = problem.slopes(direction)
+        np.testing.assert_allclose(slopes, g @ direction, atol=1e-5 * np.abs(g @ direction).max())
+        assert problem._kept == []
+
+
+def naive_kfac(module, x, roots, layers, prior):
+    """-1/2 ln|I + H/prior| of Kronecker blocks, from one example, row and position at a time."""
+    seen = {name: [[], []] for name in layers}  # inputs and output gradients by position
+    for i in range(len(x)):
+        for first, row in enumerate(roots[i]):
+            outputs = {}
+            hooks = [
+                module.get_submodule(name).register_forward_hook(
+                    lambda m, a, z, name=name, kept=outputs: (
+                        kept.__setitem__(name, (a[0], z)) or z.clone()
+                    )
+                )
+                for name in layers
+            ]
+            out = module(x[i : i + 1])[0] @ torch.tensor(row)
+            for hook in hooks:
+                hook.remove()
+            for name in layers:
+                a, z = outputs[name]
+                (b,) = torch.autograd.grad(out, z, retain_graph=True)
+                layer = module.get_submodule(name)
+                if isinstance(layer, nn.Conv2d):
+                    a = nn.functional.unfold(a, layer.kernel_size, padding=layer.padding)[0].T
+                    b = b[0].flatten(1).T
+                a, b = a.reshape(-1, a.shape[-1]).detach().numpy(), b.reshape(len(a), -1).numpy()
+                seen[name][0] += [] if first else list(a)
+                seen[name][1] += list(b)
+    log_occam = 0.0
+    for name, (a, b) in seen.items():
+        A, B = np.mean([np.outer(v, v) for v in a], 0), np.sum([np.outer(v, v) for v in b], 0)
+        blocks = [np.kron(B, A)]
+        blocks += [B] if module.get_submodule(name).bias is not None else []
+        for H in blocks:
+            log_occam -= 0.5 * np.linalg.slogdet(np.eye(len(H)) + H / prior)[1]
+    return log_occam
+
+
+def test_kfac_is_that_of_its_definition():
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Unflatten(1, (1, 4, 4)),
+        nn.Conv2d(1, 2, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(2, 3, 2, bias=False),
+        nn.Flatten(),
+        nn.LayerNorm(27),
+        nn.Linear(27, 3),
+    ).double()
+    x, y = torch.randn(6, 16, dtype=torch.float64), torch.randint(3, (6,))
+    problem = TorchProblem(module, (x, y), "categorical")
+    wanted = naive_kfac(module, x, problem.roots(), ("1", "3", "6"), 0.3)
+    columns = problem.gradients("float64").columns
+    H, _ = problem.dense("ggn")
+    for name in ("5.weight", "5.bias"):  # a norm multiplies nothing
+        wanted -= 0.5 * np.log1p(np.diag(H)[columns[name]] / 0.3).sum()
+    found = nst.log_evidence(module, (x, y), prior_precision=0.3, method="kfac")
+    assert found.log_occam_factor == pytest.approx(wanted, rel=1e-5)  # passes in float32
+    assert found.details["kfac_diagonal"] == ("5.bias", "5.weight")
+
+
+def test_kfac_of_a_dense_network_is_that_of_jax():
+    network = ns.DenseNetwork((16, 7, 3))
+    module, (x, y) = CASES["dense"]
+    params = tuple(
+        {"w": layer.weight.detach().numpy().T, "b": layer.bias.detach().numpy()}
+        for layer in (module[0], module[2])
+    )
+    for precision in (0.3, {"0": 0.3, "1": 2.0}):
+        theirs = precision if isinstance(precision, float) else {"0": 0.3, "2": 2.0}
+        ours = ns.log_evidence(
+            network, params, (x.numpy(), y.numpy()), prior_precision=precision, method="kfac"
+        )
+        found = nst.log_evidence(module, (x, y), prior_precision=theirs, method="kfac")
+        assert found.log_evidence == pytest.approx(ours.log_evidence, rel=1e-5)
+        assert found.newton_decrement == pytest.approx(ours.newton_decrement, rel=1e-4)
+    grid = [0.1, 1.0, 10.0]
+    theirs = nst.evidence_curve(module, (x, y), prior_precisions=grid, method="kfac")
+    ours = ns.evidence_curve(
+        network, params, (x.numpy(), y.numpy()), prior_precisions=grid, method="kfac"
+    )
+    np.testing.assert_allclose(theirs.log_evidence, ours.log_evidence, rtol=1e-5)
+
+
+def test_kfac_says_what_it_needs():
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.W = nn.Parameter(torch.randn(16, 3))
+
+        def forward(self, x):
+            return x @ self.W
+
+    x, y = CASES["dense"][1]
+    with pytest.raises(ns.InputError, match="method='kfac' needs layers that multiply"):
+        nst.log_evidence(Bare().double(), (x, y), prior_precision=1.0, method="kfac")
+    module = CASES["dense"][0]
+    uneven = {name: 1.0 for name, _ in module.named_parameters()}
+    uneven["0.weight"] = torch.linspace(1, 2, 7 * 16).reshape(7, 16)
+    with pytest.raises(ns.InputError, match="precisions of 0.weight lie between 1 and 2"):
+        nst.log_evidence(module, (x, y), prior_precision=uneven, method="kfac")
+
+
+def test_methods_that_are_listed_are_accepted(case):
+    _, module, x, y, _ = case
+    listed = nst.log_evidence(module, (x, y), prior_precision=1.0).preflight.costs
+    assert "kfac" in [cost.method for cost in listed]
+    for cost in listed:
+        found = nst.log_evidence(
+            module, (x, y), prior_precision=1.0, method=cost.method, max_probes=2
+        )
+        assert found.method == cost.method
+
+
+def test_rows_of_one_example_stay_together():
+    rows = Rows(np.repeat(np.arange(5), [2, 3, 1, 4, 2]), np.ones((12, 1)))
+    assert [list(b.examples) for b in by_examples(rows, 5)] == [
+        [0, 0, 1, 1, 1],
+        [2, 3, 3, 3, 3],
+        [4, 4],
+    ]
+    assert sum(len(b) for b in by_examples(rows, 3)) == 12  # one has more than that
+    block = RowBlock.of(rows[2:9])
+    np.testing.assert_array_equal(block.examples, [1, 2, 3])
+    assert block.coefficients.reshape(-1)[block.places].all()
+    assert block.coefficients.sum() == 7
+
+
+def test_other_parameters_and_examples_have_gradients_of_their_own(case):
+    problem = case[-1]
+    problem.gradient_moments()  # what it kept is not theirs
+    rows = Rows(np.array([0, 1]), np.ones((2, problem.facts().C)))
+    moved, few = problem.at(problem.w + 0.1), problem.subset(slice(3, 9))
+    assert few.facts().N == 6
+    np.testing.assert_allclose(
+        few.rows(rows), problem.rows(Rows(rows.examples + 3, rows.coefficients)), atol=1e-12
+    )
+    along = few.slopes(np.ones(len(few.w)))
+    np.testing.assert_allclose(along, problem.slopes(np.ones(len(few.w)))[3:9], rtol=1e-4)
+    step = 1e-6
+    for i, row in enumerate(moved.rows(rows)):
+        direction = np.random.default_rng(i).normal(size=len(row))
+        ends = [
+            problem.at(problem.w + 0.1 + s * step * direction).outputs(slice(i, i + 1)).sum()
+            for s in (1, -1)
+        ]
+        assert row @ direction == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-5)
+
+
+def test_flops_are_counted_not_guessed():
+    """A convolution's pass is what its patches take, far more than its parameters."""
+    module = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 5, 3, padding=1), nn.Flatten())
+    problem = TorchProblem(module, (torch.randn(3, 16), torch.zeros(3).long()), "categorical")
+    products = 2 * 16 * 9 * 5  # of 16 places
+    assert problem.pass_flops - problem.activations == products

@@ -1,0 +1,196 @@
+"""Every kind of module, every function and method, against brute force in float64."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import noisescale as ns
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+import noisescale.torch as nst  # noqa: E402
+from noisescale.evidence.occam.kernel import output_rows, row_products  # noqa: E402
+from noisescale.torch.problem import TorchProblem  # noqa: E402
+from oracles.torch_evidence import BruteForce, nll_of  # noqa: E402
+from pytorch.zoo import NAMES, animal  # noqa: E402
+
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
+LAMBDA = 0.7
+
+
+@cache
+def brute(name):
+    a = animal(name)
+    y = a.y
+    if name == "hf gpt":  # transformers shifts labels inside
+        y = torch.cat([y[:, 1:], torch.full((len(y), 1), -100)], dim=1)
+    return BruteForce(a.module, a.x, y, nll_of(a.likelihood))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exact_methods(name):
+    a, truth = animal(name), brute(name)
+    settings = {"prior_precision": LAMBDA, "likelihood": a.likelihood}
+    ways = [("dense", "ggn"), ("dual", "ggn")]
+    if len(truth.w) < 60:  # products with the Hessian are compared for all of them below
+        ways.append(("dense", "hessian"))
+    for method, curvature in ways:
+        found = nst.log_evidence(a.module, a.data, method=method, curvature=curvature, **settings)
+        assert found.n_params == len(truth.w)
+        assert found.nll == pytest.approx(truth.nll, rel=1e-10)
+        expected = truth.log_evidence(LAMBDA, curvature)
+        assert found.log_evidence == pytest.approx(expected, rel=1e-8), (method, curvature)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_diagonal_and_noise(name):
+    a, truth = animal(name), brute(name)
+    settings = {"prior_precision": LAMBDA, "likelihood": a.likelihood}
+    found = nst.log_evidence(a.module, a.data, method="diagonal", **settings)
+    h = np.diag(truth.ggn)
+    assert found.log_occam_factor == pytest.approx(-0.5 * np.log1p(h / LAMBDA).sum(), rel=1e-8)
+    noise = nst.gradient_noise(a.module, a.data, likelihood=a.likelihood, n_eigenvalues=1)
+    # Gradients in float32: their rounding is about 1e-6 of their size.
+    assert noise.trace == pytest.approx(truth.trace(), rel=2e-4)
+    covariance = np.cov(truth.gradients.T)
+    assert noise.spectrum.eigenvalues[0] == pytest.approx(
+        np.linalg.eigvalsh(covariance)[-1], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_products_and_rows(name):
+    a, truth = animal(name), brute(name)
+    problem = TorchProblem(a.module, a.data, a.likelihood)
+    V = np.random.default_rng(0).normal(size=(len(truth.w), 3))
+    for curvature, H in (("ggn", truth.ggn), ("hessian", truth.hessian)):
+        operator = problem.operator(curvature, "float64")
+        np.testing.assert_allclose(operator @ V, H @ V, atol=1e-10 * np.abs(H).max() * len(H))
+    rows = output_rows(problem)
+    A = problem.rows(rows)
+    np.testing.assert_allclose(A.T @ A, truth.ggn, atol=1e-10 * np.abs(truth.ggn).max())
+    np.testing.assert_allclose(row_products(problem, V.T, rows), V.T @ A.T, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt", "lstm", "bert"])
+def test_lanczos_holds_the_exact_value(name):
+    a, truth = animal(name), brute(name)
+    found = nst.log_evidence(
+        a.module, a.data, prior_precision=LAMBDA, method="lanczos", max_probes=8
+    )
+    error = abs(found.log_evidence - truth.log_evidence(LAMBDA))
+    assert error < 4 * found.log_evidence_std + 1e-3
+
+
+@pytest.mark.parametrize("name", ["nested", "cnn", "gpt", "lora", "attention", "bert"])
+def test_precisions_by_layer_come_round(name):
+    a, truth = animal(name), brute(name)
+    found = nst.log_evidence(a.module, a.data, prior_precision="per_layer", method="dense")
+    precisions = found.prior_precision
+    again = nst.log_evidence(a.module, a.data, prior_precision=precisions, method="dense")
+    assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
+    layer = {name: name.rpartition(".")[0] or "(module)" for name in truth.names}
+    L = np.concatenate([np.full(truth.sizes[n], precisions[layer[n]]) for n in truth.names])
+    assert found.log_evidence == pytest.approx(truth.log_evidence(L), rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["cnn", "gpt", "hf gpt", "binary"])
+def test_the_curve_and_the_spectrum(name):
+    a, truth = animal(name), brute(name)
+    spectrum = nst.spectrum(
+        a.module, a.data, likelihood=a.likelihood, top_k=2, n_probes=2, n_steps=8
+    )
+    top = np.linalg.eigvalsh(truth.hessian)[::-1][:2]
+    np.testing.assert_allclose(spectrum.top, top, rtol=1e-5)
+    grid = [0.1, 1.0, 10.0]
+    found = nst.evidence_curve(
+        a.module, a.data, prior_precisions=grid, likelihood=a.likelihood, method="dense"
+    )
+    expected = [truth.log_evidence(value) for value in grid]
+    np.testing.assert_allclose(found.log_evidence, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "select"),
+    [
+        ("cnn", "head"),
+        ("gpt", ["out", "qkv.bias"]),
+        ("mlp", "*.bias"),
+        ("bert", lambda name: name.startswith("classifier")),
+    ],
+)
+def test_selected_parameters_are_the_model(name, select):
+    chosen = {
+        "cnn": lambda n: n.startswith("head."),
+        "gpt": lambda n: n.startswith("out.") or n == "qkv.bias",
+        "mlp": lambda n: n.endswith("bias"),
+        "bert": lambda n: n.startswith("classifier"),
+    }[name]
+    a = animal(name)
+    truth = BruteForce(a.module, a.x, a.y, nll_of(a.likelihood), chosen, hessian=False)
+    found = nst.log_evidence(a.module, a.data, prior_precision=LAMBDA, select=select)
+    assert found.n_params == len(truth.w)
+    assert found.log_evidence == pytest.approx(truth.log_evidence(LAMBDA), rel=1e-8)
+    noise = nst.gradient_noise(a.module, a.data, select=select)
+    assert noise.trace == pytest.approx(truth.trace(), rel=2e-4)
+
+
+def test_what_select_does_not_find():
+    a = animal("mlp")
+    with pytest.raises(ns.InputError, match="select '7' chooses none of the parameters: 0.weight"):
+        nst.log_evidence(a.module, a.data, prior_precision=1.0, select=["0", "7"])
+    with pytest.raises(ns.InputError, match="select must be the name of a layer"):
+        nst.log_evidence(a.module, a.data, prior_precision=1.0, select=3)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt", "binary", "bert"])
+def test_predictions(name):
+    """Of the linearised model, by dense algebra on brute-force Jacobians."""
+    a, truth = animal(name), brute(name)
+    new = {k: v[:2] for k, v in a.x.items()} if isinstance(a.x, dict) else a.x[:2]
+    found = [
+        nst.posterior_predict(
+            a.module,
+            a.data,
+            new,
+            prior_precision=LAMBDA,
+            likelihood=a.likelihood,
+            method=method,
+        )
+        for method in ("dense", "dual")
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-7)
+    K = found[0].shape[-1]
+    inverse = np.linalg.inv(truth.ggn + LAMBDA * np.eye(len(truth.w)))
+    for i in range(2):
+        # The Gauss-Newton matrix of squared errors on one output alone is its gradient's square.
+        z, S = moments(a, i, inverse)
+        if name == "binary":
+            p = 1 / (1 + np.exp(-z[0] / np.sqrt(1 + np.pi / 8 * S[0, 0])))
+            expected = np.array([[1 - p, p]])
+        else:
+            centre = np.eye(K) - 1 / K
+            expected = []
+            for t in range(len(z) // K):
+                part = slice(t * K, (t + 1) * K)
+                s2 = np.diag(centre @ S[part, part] @ centre)
+                q = np.exp(centre @ z[part] / np.sqrt(1 + np.pi / 8 * s2))
+                expected.append(q / q.sum())
+        np.testing.assert_allclose(found[0][i].reshape(-1, K), np.array(expected), rtol=1e-7)
+
+
+def moments(a, i, inverse):
+    """Outputs of example i and their covariance."""
+    import copy
+
+    from oracles.torch_evidence import call, row_of, take
+
+    twin = copy.deepcopy(a.module).double().eval()
+    params = [p for _, p in sorted(twin.named_parameters())]
+    outputs = call(twin, take(a.x, i))[0].reshape(-1)
+    J = np.stack([row_of(f, params) for f in outputs])
+    return outputs.detach().numpy(), J @ inverse @ J.T
