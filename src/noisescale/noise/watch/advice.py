@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_number
 from noisescale.noise.scale import noise_scale
-from noisescale.uncertainty import Estimate
+from noisescale.uncertainty import Estimate, finite_only
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, ready for JSON; None for what is not known or not finite."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        plain: dict[str, Any] = finite_only(asdict(self))
         return plain
 
     def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
@@ -219,11 +219,3 @@ def _range(ratio: Estimate) -> str:
         return f"{ratio.high:.2f}"
     ends = f"{ratio.low:.2f} to {ratio.high:.2f}"
     return ends if math.isnan(ratio.value) else f"{ratio.value:.2f} ({ends})"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
