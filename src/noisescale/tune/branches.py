@@ -1,4 +1,4 @@
-"""Short trainings that branch off from one checkpoint: each a run in a store, as a worker does it."""
+"""Short trainings that branch off from one checkpoint, as workers run and a store keeps them."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -108,7 +109,7 @@ def as_curve(returned: Any) -> list[tuple[float, float]]:
         pairs = [(float(examples), float(loss)) for examples, loss in returned]
     except (TypeError, ValueError):
         pairs = []
-    grows = all(a[0] < b[0] for a, b in zip(pairs, pairs[1:], strict=False))
+    grows = all(a[0] < b[0] for a, b in pairwise(pairs))
     if len(pairs) < 2 or not grows:
         raise TypeError(
             "train_from must return two or more pairs (examples, loss) with growing numbers of "
