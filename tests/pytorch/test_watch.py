@@ -15,6 +15,7 @@ import noisescale as ns  # noqa: E402
 from noisescale.errors import InputError  # noqa: E402
 from noisescale.noise.watch.record import WatchWarning  # noqa: E402
 from noisescale.torch import watch  # noqa: E402
+from noisescale.torch.loss_weight import row_weight  # noqa: E402
 from oracles.example_gradients import contributions, noise_of  # noqa: E402
 
 nn = torch.nn
@@ -379,6 +380,30 @@ def test_some_updates_and_some_examples_without_bias():
         assert abs(frame[column].mean() - value) < 4 * std
 
 
+def test_an_epoch_covers_the_noise_of_all_gradients():
+    """Fixed weights, 60 epochs in another order each, against ``gradient_noise`` of all data."""
+    torch.manual_seed(0)
+    x = torch.randn(160, 3)
+    y = (x[:, 0] + torch.randn(160) > 0).long()
+    model = nn.Linear(3, 2)
+    truth = ns.torch.gradient_noise(model, (x, y))
+    optimizer, hits, ratios = sgd(model, lr=0.0), 0, []
+    for seed in range(60):
+        order = torch.randperm(160, generator=torch.Generator().manual_seed(seed))
+        with watch(model, optimizer, every=1, decay=0.0) as noise:
+            for batch in order.split(16):
+                update(model, optimizer, x[batch], y[batch])
+        hits += truth.critical_batch_size in noise.interval()
+        ratios.append((noise.gradient_sq_norm.value, noise.trace.value))
+    # Batches of one epoch share no example, so that intervals for independent ones are not short.
+    assert hits >= 60 * 0.95 - 3 * math.sqrt(60 * 0.95 * 0.05)
+    for values, value in zip(
+        zip(*ratios, strict=True), (truth.gradient_sq_norm, truth.trace), strict=True
+    ):
+        std = np.std(values, ddof=1) / math.sqrt(60)
+        assert abs(np.mean(values) - value) < 4 * std + 1e-5 * value
+
+
 def test_readings_are_unbiased_over_batches():
     """500 batches at fixed weights, against the gradients of all examples."""
     model, (x, y) = made(), data(300)
@@ -556,6 +581,33 @@ def test_bad_use_gets_a_sentence_and_the_run_goes_on(use, sentence):
     assert sentence in str(warning.message)
     assert noise.whole.n_skipped >= 2
     assert math.isfinite(noise.history.trace.iloc[-1])
+
+
+def test_a_loss_that_is_not_what_it_was_said_to_be():
+    model, (x, y) = made(), data()
+    for said, really in (("mean", "sum"), ("sum", "mean")):
+        optimizer = sgd(model, lr=0.0)
+        with watch(model, optimizer, every=1, reduction=said) as noise:
+            with pytest.warns(WatchWarning, match=f"the loss is a {really} over the batch"):
+                update(model, optimizer, x, y, really)
+            update(model, optimizer, x, y, really)  # said once
+        assert len(noise.history) == 2
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weights_of_rows_are_read_from_cross_entropies_alone(smoothing):
+    z = torch.randn(6, 4, 5, requires_grad=True)
+    y = torch.randint(5, (6, 4))
+    y[2:] = -100
+    loss = F.cross_entropy(z.flatten(0, 1), y.flatten(), label_smoothing=smoothing)
+    (3 * loss).backward()
+    told = row_weight(z, z.grad)
+    assert (told is None) == bool(smoothing)
+    if not smoothing:
+        assert told == (pytest.approx(3 / 8, rel=1e-5), 8)
+    squared = torch.randn(6, 5, requires_grad=True)
+    (squared**2).mean().backward()
+    assert row_weight(squared, squared.grad) is None
 
 
 def test_numbers_that_are_not_finite_are_skipped_and_counted():

@@ -81,8 +81,9 @@ def _linear(layer: nn.Module, a: Tensor, b: Tensor, n: int, names: frozenset[str
         inputs = torch.linalg.vector_norm(a, dim=(1, 2)).square_()
         return torch.dot(inputs + 1 if bias else inputs, _norms(b).square_())
     if _GRAM_PRICE * T * (i + o) < i * o:
-        one = a.new_full((1, 1, 1), float(bias))
-        inputs = torch.baddbmm(one, a, a.mT) if bias else torch.bmm(a, a.mT)
+        inputs = torch.bmm(a, a.mT)
+        if bias:
+            inputs.add_(1)
         return torch.dot(inputs.view(-1), torch.bmm(b, b.mT).view(-1))
     block = max(1, _BLOCK // (i * o))
     total = sum(

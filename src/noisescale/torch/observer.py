@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from noisescale.torch.entry import Entry, make_entry
 from noisescale.torch.example_norms import Metric, factors_of, squares_of, sum_of_squares
 from noisescale.torch.factors import Factor, added
 from noisescale.torch.hooks import Hooks, backward_pass, on_gradient, when_backward_ends
+from noisescale.torch.loss_weight import row_weight
 from noisescale.torch.replay import again
 from noisescale.torch.update import Pass, Update
 
@@ -100,8 +101,12 @@ class Observer:
         self.hooks = Hooks()
         self.generator = torch.Generator().manual_seed(0)
         self.examples: int | None = None
+        self._followed: tuple[tuple[int, ...], dict[str, nn.Parameter]] | None = None
         self.measure = measure
         self.metric: Metric | None = None
+        self.scouting = True
+        self.row_weight: tuple[float, int] | None = None  # of the first pass's loss, if it is told
+        self.judged = False
         self.n_discarded = 0  # updates whose gradients were zeroed before a step
         self.paused = False
         self.cuda = any(p.device.type == "cuda" for p in model.parameters())
@@ -113,6 +118,8 @@ class Observer:
         """Look at the next update, at so many examples of each batch (None: all)."""
         self.examples = examples
         self._forget()
+        if self.hooks and self.scouting and self.entries:
+            self.hooks.remove()
         if not self.hooks:
             self._install()
 
@@ -130,8 +137,12 @@ class Observer:
 
     def followed(self) -> dict[str, nn.Parameter]:
         """The parameters whose gradients are seen, by name."""
-        names = set().union(*(entry.followed(self.leave_out) for entry in self.entries.values()))
-        return {name: p for name, p in self.model.named_parameters() if name in names}
+        now = tuple(len(entry.left) for entry in self.entries.values())
+        if self._followed is None or self._followed[0] != now:
+            names = set().union(*(e.followed(self.leave_out) for e in self.entries.values()))
+            seen = {name: p for name, p in self.model.named_parameters() if name in names}
+            self._followed = now, seen
+        return self._followed[1]
 
     # Looking.
 
@@ -153,6 +164,7 @@ class Observer:
 
     def _install(self) -> None:
         # Until it is known which modules are called from outside, all may be.
+        self.scouting = not self.entries
         parts = list(self.entries) or list(self.model.modules())
         for part in [self.called] if self.compiled else parts:
             self.hooks.around(part, self._safe(self._enter), self._safe(self._leave))
@@ -195,7 +207,8 @@ class Observer:
         call = None
         if self.compiled or (entry.rest and not self.leave_out):
             call = self.call.detached()
-        on_gradient(out, self._safe(lambda b: self._output_gradient(entry, call, n, b)))
+        logits = None if self.judged else out.detach()
+        on_gradient(out, self._safe(lambda b: self._output_gradient(entry, call, n, b, logits)))
 
     def _keeper(self, entry: Entry, layer: Layer) -> Callable[..., Tensor | None]:
         shared = layer.path in entry.plan.shared
@@ -224,7 +237,9 @@ class Observer:
 
     # In the backward pass.
 
-    def _output_gradient(self, entry: Entry, call: Call | None, n: int, b: Tensor) -> None:
+    def _output_gradient(
+        self, entry: Entry, call: Call | None, n: int, b: Tensor, logits: Tensor | None
+    ) -> None:
         if self.paused or not self.hooks:
             return
         began = self._clock()
@@ -236,6 +251,9 @@ class Observer:
             )
         elif self.count_tokens:
             self.tokens = (b != 0).flatten(2).any(dim=2).sum(dim=1)
+        if logits is not None and not self.judged:
+            self.judged = True
+            self.row_weight = row_weight(logits, b)
         if call is not None:
             entry.calls.append((call, b.detach()))
         self.seconds += self._clock() - began
@@ -252,10 +270,13 @@ class Observer:
         layer, n = use.layer, use.n
         part, scale = self._part(n, layer.module)
         m = n if part is None else self.n_measured
-        with torch.no_grad(), torch.autocast(b.device.type, enabled=False):
+        with torch.no_grad(), _full_precision(b):
             a, b = use.a, b.detach()
             if part is not None:
-                a, b = (t.reshape(n, -1, *t.shape[1:])[part].flatten(0, 1) for t in (a, b))
+                a, b = (
+                    t[part] if len(t) == n else t.reshape(n, -1, *t.shape[1:])[part].flatten(0, 1)
+                    for t in (a, b)
+                )
             if b.dtype in _HALF:
                 b = b.float()
             if a.is_floating_point() and a.dtype != b.dtype:
@@ -419,6 +440,14 @@ class Observer:
         if self.cuda:
             torch.cuda.synchronize()
         return time.perf_counter()
+
+
+def _full_precision(b: Tensor) -> AbstractContextManager[None]:
+    """Autocast off, if a backward pass runs inside of it."""
+    kind = b.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)  # type: ignore[no-any-return]
+    return nullcontext()
 
 
 def _floats(values: dict[str, Tensor]) -> dict[str, float]:

@@ -61,9 +61,12 @@ class Update:
         W = sum(w[0] for w in weights) / A
         s = sum(w[1] for w in weights) / A**2
         n = float(sum(one.n for one in self.passes))
-        zero = torch.zeros((), dtype=torch.float64)
-        sums = [sum((q.double().cpu() for q in self.squares[x]), start=zero) for x in layers]
-        return [W, s, n, sum(w[2] for w in weights), *map(float, sums)]
+        parts = [(at, q) for at, layer in enumerate(layers) for q in self.squares[layer]]
+        sums = [0.0] * len(layers)
+        values = torch.stack([q for _, q in parts]).tolist() if parts else []
+        for (at, _), value in zip(parts, values, strict=True):
+            sums[at] += value
+        return [W, s, n, sum(w[2] for w in weights), *sums]
 
 
 def batches(

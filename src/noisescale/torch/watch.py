@@ -22,6 +22,7 @@ from noisescale.noise.watch.pace import Pace, choose, line
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch import optimizers, watched
+from noisescale.torch.loss_weight import unlike_reduction
 from noisescale.torch.observer import NO_METRIC, Observer
 from noisescale.torch.update import Update, batches, together
 
@@ -83,6 +84,7 @@ class Watch(NoiseRecord):
         self._points: list[tuple[float, float]] = []  # examples measured, seconds they took
         self._plain: list[float] = []  # seconds of updates, without measuring
         self._last = time.perf_counter()
+        self._noted: tuple[tuple[int, int], ...] | None = None
         self.closed = False
         self._handle: Any = None
         if optimizer is not None and hooked:
@@ -180,7 +182,10 @@ class Watch(NoiseRecord):
         self._batch_size = sum(one.n for one in update.passes)
         made = self._batches(update, scale)
         whole = together(list(made.values())) if made else _NOTHING
-        self._note_circumstances()
+        circumstances = tuple((id(e), len(e.left)) for e in self._observer.entries.values())
+        if circumstances != self._noted:
+            self._note_circumstances()
+            self._noted = circumstances
         self.take(
             whole,
             update=self.n_updates,
@@ -239,6 +244,10 @@ class Watch(NoiseRecord):
         self._next = self.n_updates + max(0, math.ceil(debt) - len(self._points))
 
     def _note_circumstances(self) -> None:
+        if self._observer.row_weight is not None:
+            unlike = unlike_reduction(*self._observer.row_weight, self.reduction)
+            if unlike is not None:
+                self.note(unlike, warn=True)
         if watched.is_coupled(self.model):
             self.note(watched.COUPLED)
         if optimizers.several_rates(self.optimizer):
