@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
-lightning = pytest.importorskip("lightning", reason="an extra: make frameworks adds it")
+lightning = pytest.importorskip("lightning", reason="an extra: make torch adds it")
 from lightning.pytorch.loggers import CSVLogger  # noqa: E402
 from lightning.pytorch.plugins import MixedPrecision  # noqa: E402
 

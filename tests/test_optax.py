@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-optax = pytest.importorskip("optax", reason="optax is an extra: make frameworks adds it")
+optax = pytest.importorskip("optax", reason="optax is an extra: make torch adds it")
 from noisescale.errors import InputError  # noqa: E402
 from noisescale.noise.watch.ratio import RunningRatio  # noqa: E402
 from noisescale.optax import read_noise, watch_noise  # noqa: E402

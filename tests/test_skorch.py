@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
-pytest.importorskip("skorch", reason="an extra: make frameworks adds it")
+pytest.importorskip("skorch", reason="an extra: make torch adds it")
 from skorch import NeuralNetClassifier  # noqa: E402
 
 from noisescale.noise.watch.record import NoiseRecord  # noqa: E402

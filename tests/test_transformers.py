@@ -5,8 +5,8 @@ import json
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
-transformers = pytest.importorskip("transformers", reason="an extra: make frameworks adds it")
-pytest.importorskip("accelerate", reason="what the Trainer needs: make frameworks adds it")
+transformers = pytest.importorskip("transformers", reason="an extra: make torch adds it")
+pytest.importorskip("accelerate", reason="what the Trainer needs: make torch adds it")
 
 from noisescale.transformers import NoiseScaleCallback  # noqa: E402
 from oracles.example_gradients import contributions  # noqa: E402

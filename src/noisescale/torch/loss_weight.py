@@ -40,7 +40,7 @@ def row_weight(logits: Tensor, gradients: Tensor) -> tuple[float, int] | None:
 
 def unlike_reduction(weight: float, n_rows: int, reduction: str) -> str | None:
     """A sentence, if the loss plainly is what it was not said to be."""
-    if n_rows < 2:
+    if n_rows < 2 or reduction == "whole":  # parts of a mean may weigh anything
         return None
     other = {"mean": ("sum", 1.0), "sum": ("mean", 1.0 / n_rows)}[reduction]
     if abs(weight / other[1] - 1) > _CLOSE:

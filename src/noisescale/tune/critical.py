@@ -81,6 +81,7 @@ def measure_critical_batch(
     >>> found = ns.measure_critical_batch(train_from, 2.0, batch_sizes=[10, 50, 200],
     ...     learning_rate=0.1, n_examples=4_000, seeds=3, workers=1)
     >>> print(found.critical_batch_size)
+    100 [100, 101]
     """
     sizes = sorted({check_whole("a batch size", size, at_least=1) for size in batch_sizes})
     if len(sizes) < 2:
