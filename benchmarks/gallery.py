@@ -220,7 +220,7 @@ def direct(updates: int = 200, n_examples: int = 8192, seeds: int = 5) -> dict:
     torch.manual_seed(0)
     x, y, *_ = mnist(60_000, 1)
     model, generator = Convolutions(), torch.Generator().manual_seed(0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.025)
     for _ in range(updates):
         batch = torch.randint(len(x), (64,), generator=generator)
         optimizer.zero_grad()
@@ -228,7 +228,7 @@ def direct(updates: int = 200, n_examples: int = 8192, seeds: int = 5) -> dict:
         optimizer.step()
     checkpoint = {name: p.numpy().copy() for name, p in model.state_dict().items()}
     # What gradients say on the way of the smallest batch, over all of it alike.
-    seen, smallest, rate = {}, 16, 0.0125
+    seen, smallest, rate = {}, 16, 0.00625
     branch(
         checkpoint,
         batch_size=smallest,

@@ -34,6 +34,7 @@ from noisescale.tune.identity import identity
 from noisescale.uncertainty import Estimate, mean_of
 
 Array = NDArray[np.float64]
+_MISFIT = 0.25  # a line so far off describes something else
 RULES = {"linear": 1.0, "sqrt": 0.5, "constant": 0.0}
 
 
@@ -69,7 +70,9 @@ def measure_critical_batch(
             ``"constant"``, or a function from the batch size to the learning rate.
         up_to: the batch size from which on it grows no more, such as the critical one that a
             watched run says.
-        target_loss: to which examples are counted; the lowest that every branch reaches if None.
+        target_loss: to which examples are counted; what the smallest batch size reaches with a
+            quarter of its examples if None, so that batches up to three times the critical one get
+            there.
         seeds, first_seed: of every batch size; the same ones, so that differences are paired.
         store: a folder or file that keeps every branch, as in :func:`noisescale.tune_large_batch`.
         executor, workers, progress: as in :func:`noisescale.run_sweep`.
@@ -201,15 +204,19 @@ def analyse(
     Args:
         sizes, rates: batch sizes in order, and their learning rates.
         curves: by batch size and seed, (points, 2) of examples and loss; None if diverged.
-        target_loss: given, or None for the lowest that all reach.
+        target_loss: given, or None for what the smallest batch size has after a quarter.
         notes: what there is to say is added here.
     """
     losses = np.array([[np.nan if c is None else c[-1, 1] for c in row] for row in curves])
-    lowest = np.array([[np.nan if c is None else c[:, 1].min() for c in row] for row in curves])
-    whole = ~np.isnan(lowest).any(axis=1)
-    if not whole.any():
-        raise InputError("training diverged at every batch size: begin with a lower learning_rate.")
-    target = float(lowest[whole].max()) if target_loss is None else target_loss
+    whole = ~np.isnan(losses).any(axis=1)
+    if not whole[0]:
+        raise InputError(
+            f"training diverged at the smallest batch size, {sizes[0]}: give a lower learning_rate."
+        )
+    target = target_loss
+    if target is None:
+        reference = [c for c in curves[0] if c is not None]
+        target = float(np.mean([np.interp(c[-1, 0] / 4, c[:, 0], c[:, 1]) for c in reference]))
     crossed = np.array([[_crossing(c, target) for c in row] for row in curves])
     usable = ~np.isnan(crossed).any(axis=1)
     for size, was_whole, is_usable in zip(sizes, whole, usable, strict=True):
@@ -224,29 +231,38 @@ def analyse(
             batch_size=size,
             learning_rate=rate,
             loss=mean_of(row),
-            difference=Estimate(-d.mean, d.std, n=d.n_seeds),
+            difference=Estimate(0.0 - d.mean, d.std, n=d.n_seeds),
             finding={"fell": "worse", "rose": "better", "held": "same"}.get(d.finding, "unclear"),
             examples=mean_of(e).interval(),
         )
         for size, rate, row, e in zip(sizes, rates, losses, crossed, strict=True)
         for d in [paired_difference(-row, -losses[0], usual)]
     )
-    return outcomes, _line(np.array(sizes, float)[usable], crossed[usable]), target
+    critical, misfit = _line(np.array(sizes, float)[usable], crossed[usable])
+    if misfit > _MISFIT:
+        notes.append(
+            f"examples are up to {misfit:.0%} off the law's line: rely on where the loss stops "
+            "being the same, rather than on the law's critical batch size"
+        )
+    return outcomes, critical, target
 
 
-def _line(sizes: Array, crossed: Array) -> Estimate:
-    """b of e(B) = e_0 (1 + B/b) from examples (sizes, seeds), a line for each seed.
+def _line(sizes: Array, crossed: Array) -> tuple[Estimate, float]:
+    """b of e(B) = e_0 (1 + B/b), and the largest relative distance of mean examples from it.
 
-    Errors are about in proportion to e, so residuals are divided by its mean.
+    From examples (sizes, seeds), a line for each seed. Errors are about in proportion to e, so
+    residuals are divided by its mean.
     """
-    ratio = RunningRatio()
+    ratio, misfit = RunningRatio(), 0.0
     if len(sizes) >= 2:
         weight = 1 / crossed.mean(axis=1)
         design = np.stack([np.ones_like(sizes), sizes], axis=1) * weight[:, None]
         starts, slopes = np.linalg.lstsq(design, crossed * weight[:, None], rcond=None)[0]
         for start, slope in zip(starts, slopes, strict=True):
             ratio.take(float(slope), float(start))
-    return ratio.interval()
+        line = starts.mean() + slopes.mean() * sizes
+        misfit = float(np.abs(crossed.mean(axis=1) / line - 1).max())
+    return ratio.interval(), misfit
 
 
 def _crossing(curve: Array | None, target: float) -> float:

@@ -91,7 +91,8 @@ class CriticalBatch:
 
     def __repr__(self) -> str:
         b = self.critical_batch_size
-        found = str(b) if not math.isnan(b.value) else f"not resolved, at least {b.low:.3g}"
+        bound = f", at least {b.low:.3g}" if b.low > 0 else ""
+        found = str(b) if not math.isnan(b.value) else f"not resolved{bound}"
         worse = "" if self.worse_from is None else f", and is worse from {self.worse_from} on"
         rows = [("batch size", "learning rate", "loss", "against the smallest", "examples")]
         for o in self.outcomes:

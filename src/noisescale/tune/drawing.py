@@ -65,10 +65,14 @@ def draw_critical(result: "CriticalBatch", axes: Axes, proxy: Estimate | None) -
     The law is 1 + B/b; its band is b's interval. Without an upper end of b, it reaches down to 1.
     """
     shown = [o for o in result.outcomes if math.isfinite(o.examples.value)]
+    if not shown:
+        axes.text(0.5, 0.5, "no branch reached the target loss", ha="center")
+        return
     B = np.array([o.batch_size for o in shown], float)
     b = result.critical_batch_size
     measured = [("C0", "direct", b)] + ([("C3", "proxy, from gradients", proxy)] if proxy else [])
-    grid = np.geomspace(B.min() / 1.5, B.max() * 1.5, 101) if len(B) else np.array([])
+    sizes = [o.batch_size for o in result.outcomes]
+    grid = np.geomspace(min(sizes) / 1.5, max(sizes) * 1.5, 101)
     for colour, name, estimate in measured:
         if math.isfinite(estimate.value):
             label = f"{name}: {estimate}"
@@ -80,7 +84,7 @@ def draw_critical(result: "CriticalBatch", axes: Axes, proxy: Estimate | None) -
     # e_0 by the law, from the same points; of an unresolved one they all are e_0.
     grown = 1 + B / b.value if math.isfinite(b.value) else np.ones_like(B)
     at = np.array([o.examples.value for o in shown])
-    least = float((at / grown).mean()) if len(B) else 1.0
+    least = float((at / grown).mean())
     reach = np.array([o.examples.high - o.examples.value for o in shown])
     axes.errorbar(B, at / least, yerr=reach / least, fmt="o", color="black", capsize=2)
     axes.set(

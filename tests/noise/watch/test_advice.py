@@ -121,6 +121,9 @@ def test_a_record_gives_the_advice_of_its_last_update():
     assert made.critical_batch_size.value == record.critical_batch_size
     assert made.batch_size == 32
     assert made.noise_scale == record.noise_scale == pytest.approx(0.1 * (1000 / 32 - 1) / 0.5)
+    last = Batch(1.25, 0.6, 1 / 5, n_examples=5, n_units=5.0)  # an epoch's shorter end
+    record.take(last, update=8, learning_rate=0.1, momentum=0.5)
+    assert record.advice().batch_size == 32
     with pytest.raises(InputError, match="nothing has been measured"):
         NoiseRecord().advice()
 

@@ -9,6 +9,7 @@ import json
 import math
 from dataclasses import fields
 from pathlib import Path
+from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 from noisescale.errors import InputError
@@ -18,6 +19,7 @@ from noisescale.uncertainty import Estimate
 if TYPE_CHECKING:
     from noisescale.noise.watch.record import NoiseRecord, Row
 
+_RECENT = 101  # updates
 _KIND = "noisescale watch"
 _INFINITE = "infinite"
 SUFFIXES = (".csv", ".json")
@@ -68,18 +70,20 @@ def load(path: Path | str) -> "NoiseRecord":
 
 
 def advice_from(record: "NoiseRecord") -> Advice:
-    """Advice from the last measured update."""
+    """Advice from the last measured update, for the usual batch: an epoch's last may be shorter."""
     if not record.rows:
         raise InputError("nothing has been measured yet: train for some updates, then ask again.")
-    row = record.rows[-1]
+    row, recent = record.rows[-1], record.rows[-_RECENT:]
+    batch_size = median_high(row.batch_size for row in recent)
+    n_examples = median_high(row.n_examples for row in recent)
     estimate = Estimate(row.critical_batch_size, low=row.low, high=row.high)
     return advise(
         estimate,
-        batch_size=row.batch_size,
+        batch_size=batch_size,
         learning_rate=row.learning_rate,
         momentum=row.momentum,
         n_train=record.n_train,
-        n_examples=row.n_examples if record.unit == "token" else None,
+        n_examples=n_examples,
         unit=record.unit,
     )
 
