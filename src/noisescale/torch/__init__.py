@@ -31,7 +31,7 @@ from noisescale.noise.gradients import GradientNoise, noise_of
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function
-from noisescale.torch.watch import Watch, watch
+from noisescale.torch.watching import Watch, watch
 from noisescale.torch.weight_decay import prior_precision_of
 
 __all__ = [
