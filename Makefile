@@ -55,7 +55,7 @@ $(VENV)/.torch: $(VENV)/.ready
 # laplace-torch and what it imports, without dependencies: torchvision would replace PyTorch.
 PEERS := laplace-torch==0.3 torchmetrics lightning-utilities backpack-for-pytorch \
   curvlinops-for-pytorch asdfghjkl einops einconv unfoldNd linear_operator jaxtyping \
-  wadler_lindig mpmath tqdm
+  wadler_lindig mpmath tqdm opacus
 
 # An environment of its own, so that PyTorch stays out of the one the tests use.
 bench: .venv-bench/.ready
@@ -67,6 +67,7 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/deep_evidence.py
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/tune.py
+	.venv-bench/bin/python benchmarks/watch.py
 	.venv-bench/bin/python benchmarks/pytorch.py
 	.venv-bench/bin/python benchmarks/preflight.py
 

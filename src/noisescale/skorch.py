@@ -19,7 +19,7 @@ except ImportError as error:
 
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch.adapter import begin, scalars, settings
-from noisescale.torch.watch import Watch
+from noisescale.torch.watching import Watch
 
 __all__ = ["NoiseScaleCallback"]
 

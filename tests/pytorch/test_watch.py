@@ -341,6 +341,39 @@ def test_a_compiled_model():
     torch._dynamo.reset()
 
 
+def test_a_compiled_model_with_batch_normalisation_gets_a_sentence():
+    model, (x, y) = made(batch_norm=True), data()
+    compiled = torch.compile(model, backend="eager")
+    optimizer = sgd(model)
+    noise = watch(compiled, optimizer, every=1)
+    with pytest.warns(WatchWarning, match="watch the model uncompiled"):
+        update(compiled, optimizer, x, y)
+    assert noise.history.empty
+    torch._dynamo.reset()
+
+
+def test_the_pace_is_chosen_from_the_first_updates():
+    model, (x, y) = made(), data(32)
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, overhead=1e-6)
+    assert noise.every is None
+    for _ in range(12):
+        optimizer.zero_grad()
+        for part in torch.arange(32).split(16):
+            (F.cross_entropy(model(x[part]), y[part]) / 2).backward()
+        optimizer.step()
+    # One update to check the rules, six to take the time, all but none of the rest.
+    assert len(noise.history) == 7
+    assert noise.every > 1000
+    assert noise.examples is None or noise.examples <= 16
+    generous = made()
+    optimizer = sgd(generous)
+    noise = watch(generous, optimizer, overhead=1e6)
+    for _ in range(12):
+        update(generous, optimizer, x, y)
+    assert (noise.every, noise.examples, len(noise.history)) == (1, None, 12)
+
+
 def test_tokens_are_weighted_as_the_loss_weights_them():
     """A mean over the valid tokens of sequences of unlike lengths."""
     torch.manual_seed(0)

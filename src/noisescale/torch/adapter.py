@@ -11,7 +11,7 @@ from typing import Any
 
 from noisescale.errors import InputError
 from noisescale.noise.watch.record import NoiseRecord
-from noisescale.torch.watch import Watch, watch
+from noisescale.torch.watching import Watch, watch
 
 _SETTINGS = {
     name: parameter.default

@@ -25,6 +25,7 @@ from noisescale.torch.layer_rules import rule_of
 Metric = Mapping[str, Tensor]  # weights of the squared entries, by a parameter's own name
 Fast = Callable[[nn.Module, Tensor, Tensor, int, frozenset[str]], Tensor]
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 # Small products run at a lower rate than large ones: what Gram matrices must save to be taken.
 _GRAM_PRICE = 1.3
 _BLOCK = 2**24  # numbers of gradients that are formed at a time
@@ -45,7 +46,7 @@ def factors_of(
     layer: nn.Module, a: Tensor, b: Tensor, n: int, names: frozenset[str]
 ) -> dict[str, Factor]:
     """The factors of the gradients, one row an example, by the parameter's own name."""
-    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)) and layer.training:
+    if isinstance(layer, BATCH_NORMS) and layer.training:
         made = _batch_norm(a, b, layer.eps)
     else:
         rule = rule_of(layer)

@@ -5,6 +5,7 @@ along. Copies of these do nothing.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -80,3 +81,11 @@ def when_backward_ends(function: Callable[[], None]) -> None:
 def backward_pass() -> int:
     """A number for the backward pass that is running; passes inside of passes have their own."""
     return int(torch._C._current_graph_task_id())
+
+
+def full_precision(b: Tensor) -> AbstractContextManager[None]:
+    """Autocast off, if a backward pass runs inside of it."""
+    kind = b.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)  # type: ignore[no-any-return]
+    return nullcontext()

@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,35 +21,38 @@ from torch import Tensor, nn
 from noisescale.torch.calls import Call, outputs_of
 from noisescale.torch.capture import Layer
 from noisescale.torch.entry import Entry, make_entry
-from noisescale.torch.example_norms import Metric, factors_of, squares_of, sum_of_squares
+from noisescale.torch.example_norms import (
+    BATCH_NORMS,
+    Metric,
+    factors_of,
+    squares_of,
+    sum_of_squares,
+)
 from noisescale.torch.factors import Factor, added
-from noisescale.torch.hooks import Hooks, backward_pass, on_gradient, when_backward_ends
+from noisescale.torch.hooks import (
+    Hooks,
+    backward_pass,
+    full_precision,
+    on_gradient,
+    when_backward_ends,
+)
 from noisescale.torch.loss_weight import row_weight
+from noisescale.torch.part import Part
 from noisescale.torch.replay import again
-from noisescale.torch.update import Pass, Update
+from noisescale.torch.troubles import (
+    CHANGED,
+    COMPILED_BATCH_NORM,
+    NO_METRIC,
+    NOTHING,
+    STALE,
+    TWICE,
+    UNLIKE,
+    failure,
+)
+from noisescale.torch.update import Pass, Update, floats, squared_totals
+from noisescale.torch.watched import is_coupled
 
 _HALF = (torch.float16, torch.bfloat16)
-TWICE = (
-    "backward ran twice through one forward pass (or torch.autograd.grad went through it as well): "
-    "such updates are not measured"
-)
-STALE = (
-    "gradients were there before an update's first backward pass: call zero_grad() after every "
-    "step, or such updates cannot be measured"
-)
-CHANGED = (
-    "gradients changed between the backward passes of one update (clipped, scaled or added to): "
-    "such updates are not measured"
-)
-UNLIKE = "one backward pass went through batches of different sizes: such updates are not measured"
-NO_METRIC = (
-    "norm='adam' needs the second moments that Adam and its kin keep as exp_avg_sq, and this "
-    "optimiser has none: nothing is measured"
-)
-NOTHING = (
-    "no gradient reached the layers of the watched model: watch the model that is trained, and if "
-    "it is compiled, what torch.compile returned"
-)
 
 
 @dataclass(eq=False)
@@ -99,8 +102,7 @@ class Observer:
         self.tied = {name for key, name in self.known.items() if holders[key] > 1}
         self.entries: dict[nn.Module, Entry] = {}
         self.hooks = Hooks()
-        self.generator = torch.Generator().manual_seed(0)
-        self.examples: int | None = None
+        self.part = Part()
         self._followed: tuple[tuple[int, ...], dict[str, nn.Parameter]] | None = None
         self.measure = measure
         self.metric: Metric | None = None
@@ -116,7 +118,7 @@ class Observer:
 
     def start(self, examples: int | None) -> None:
         """Look at the next update, at so many examples of each batch (None: all)."""
-        self.examples = examples
+        self.part.draw(examples)
         self._forget()
         if self.hooks and self.scouting and self.entries:
             self.hooks.remove()
@@ -148,7 +150,6 @@ class Observer:
 
     def _forget(self) -> None:
         self.update = Update()
-        self.parts: dict[int, tuple[Any, float]] = {}  # which examples, of so many
         self.depth, self.n = 0, 0
         self.seconds, self.check_seconds, self.n_measured = 0.0, 0.0, 0
         self._forget_pass()
@@ -268,9 +269,10 @@ class Observer:
         use.seen = True
         self._in_pass(use.n)
         layer, n = use.layer, use.n
-        part, scale = self._part(n, layer.module)
-        m = n if part is None else self.n_measured
-        with torch.no_grad(), _full_precision(b):
+        coupled = isinstance(layer.module, BATCH_NORMS) and layer.module.training
+        part, scale = (None, 1.0) if coupled else self.part.of(n)
+        m = n if part is None else self.part.size(n)
+        with torch.no_grad(), full_precision(b):
             a, b = use.a, b.detach()
             if part is not None:
                 a, b = (
@@ -302,7 +304,7 @@ class Observer:
 
     def _pass_begins(self) -> None:
         """Whether the gradients that this pass adds to are those that the last one left."""
-        there = _floats(self._totals(None))
+        there = floats(squared_totals(self.followed(), self.label))
         nothing = not any(there.values())
         if self.update.passes:
             left = self.update.left
@@ -341,12 +343,12 @@ class Observer:
         (n,) = self.pass_n
         self._add_deferred()
         self._add_again()
-        self.n_measured = self.n_measured or n
+        self.n_measured += self.part.size(n)
         self.update.passes.append(Pass(n, self.tokens))
-        self.update.totals = totals = self._totals(None)
-        self.update.left = _floats(totals)
+        self.update.totals = totals = squared_totals(self.followed(), self.label)
+        self.update.left = floats(totals)
         if self.metric is not None:
-            self.update.totals = self._totals(self.metric)
+            self.update.totals = squared_totals(self.followed(), self.label, self.metric)
 
     def _add_deferred(self) -> None:
         made: dict[tuple[str, float], list[Factor]] = defaultdict(list)
@@ -360,10 +362,13 @@ class Observer:
 
     def _add_again(self) -> None:
         """Calls that are made again: of a compiled model, or for parameters without rules."""
+        if self.compiled and is_coupled(self.model):
+            self._trouble(COMPILED_BATCH_NORM)
+            return
         for entry in self.entries.values():
             for call, b in entry.calls:
                 n = len(b)
-                part, scale = self._part(n, entry.module)
+                part, scale = self.part.of(n)
                 if part is not None:
                     call, b = call.some(part), b[part]
                 plan = entry.plan if self.compiled else None
@@ -373,36 +378,6 @@ class Observer:
                 )
                 for name, square in squares.items():
                     self._add(name, square, scale)
-
-    def _totals(self, metric: Metric | None) -> dict[str, Tensor]:
-        """The squared norms of the accumulated gradients, by layer."""
-        groups: dict[str, list[Tensor]] = defaultdict(list)
-        for name, p in self.followed().items():
-            if p.grad is not None:
-                g = p.grad.detach()
-                if metric is not None:
-                    g = g.to_dense() * metric[name].sqrt()
-                groups[self.label(name)].append(g.coalesce().values() if g.is_sparse else g)
-        return {key: torch.nn.utils.get_total_norm(g).square() for key, g in groups.items()}
-
-    def _part(self, n: int, module: nn.Module) -> tuple[Any, float]:
-        """Which of n examples to look at (None: all), and what their sums are multiplied by.
-
-        Neighbours, from a random place on, around the end: every example is as likely as another.
-        """
-        coupled = isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) and module.training
-        m = self.examples
-        if m is None or m >= n or coupled:
-            return None, 1.0
-        if n not in self.parts:
-            start = int(torch.randint(n, (), generator=self.generator))
-            index: Any = slice(start, start + m)
-            if start + m > n:
-                device = next(self.model.parameters()).device
-                index = torch.arange(start, start + m, device=device) % n
-            self.parts[n] = index, n / m
-        self.n_measured = m
-        return self.parts[n]
 
     def _metric(self, layer: Layer) -> Metric | None:
         if self.metric is None:
@@ -422,8 +397,7 @@ class Observer:
             try:
                 return function(*args)
             except Exception as error:
-                reason = (str(error).strip().splitlines() or [""])[0][:200]
-                self._trouble(f"measuring failed, {type(error).__name__}: {reason}")
+                self._trouble(failure(error))
                 return None
 
         return guarded
@@ -440,15 +414,3 @@ class Observer:
         if self.cuda:
             torch.cuda.synchronize()
         return time.perf_counter()
-
-
-def _full_precision(b: Tensor) -> AbstractContextManager[None]:
-    """Autocast off, if a backward pass runs inside of it."""
-    kind = b.device.type
-    if torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)  # type: ignore[no-any-return]
-    return nullcontext()
-
-
-def _floats(values: dict[str, Tensor]) -> dict[str, float]:
-    return {key: float(value) for key, value in values.items()}

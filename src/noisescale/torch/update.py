@@ -7,6 +7,7 @@ end, so that a mean of means, a sum, and a mean over processes come to the same.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -96,3 +97,24 @@ def together(parts: list[Batch]) -> Batch:
     """The batch of all layers, whose squared norms add up."""
     total, squares = sum(part.total_sq for part in parts), sum(part.sum_sq for part in parts)
     return replace(parts[0], total_sq=total, sum_sq=squares)
+
+
+def squared_totals(
+    params: Mapping[str, Tensor],
+    label: Callable[[str], str],
+    metric: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """The squared norms of the gradients that parameters have, added up by label."""
+    groups: dict[str, list[Tensor]] = defaultdict(list)
+    for name, p in params.items():
+        if p.grad is not None:
+            g = p.grad.detach()
+            if metric is not None:
+                g = g.to_dense() * metric[name].sqrt()
+            groups[label(name)].append(g.coalesce().values() if g.is_sparse else g)
+    return {key: torch.nn.utils.get_total_norm(g).square() for key, g in groups.items()}
+
+
+def floats(values: Mapping[str, Tensor]) -> dict[str, float]:
+    """The same as plain numbers."""
+    return {key: float(value) for key, value in values.items()}
