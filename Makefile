@@ -11,7 +11,7 @@ help:
 	@echo "make paper   re-measure the paper at SCALE=smoke|quick|full (default quick), report in OUT=$(OUT)"
 	@echo "make test    run the tests (ARGS=...)      make lint   check style, types, layers"
 	@echo "make test-frameworks, make test-long       the tests that need PyTorch; that take long"
-	@echo "make torch   add PyTorch to $(VENV)         make format rewrite the code in house style"
+	@echo "make torch   add PyTorch and its kin        make format rewrite the code in house style"
 	@echo "make bench   compare speed with the peers  make docs   build the documentation site"
 	@echo "make clean   remove the environments"
 
@@ -48,13 +48,14 @@ torch: $(VENV)/.torch
 
 # The pin keeps pip from choosing a CUDA build of several gigabytes.
 $(VENV)/.torch: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet torch==2.13.0 --editable '.[transformers]'
+	$(BIN)/python -m pip install --quiet torch==2.13.0 \
+	  --editable '.[lightning,transformers,skorch,optax]'
 	@touch $@
 
 # laplace-torch and what it imports, without dependencies: torchvision would replace PyTorch.
 PEERS := laplace-torch==0.3 torchmetrics lightning-utilities backpack-for-pytorch \
   curvlinops-for-pytorch asdfghjkl einops einconv unfoldNd linear_operator jaxtyping \
-  wadler_lindig mpmath tqdm
+  wadler_lindig mpmath tqdm opacus
 
 # An environment of its own, so that PyTorch stays out of the one the tests use.
 bench: .venv-bench/.ready
@@ -67,6 +68,7 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/betting.py
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/tune.py
+	.venv-bench/bin/python benchmarks/watch.py
 	.venv-bench/bin/python benchmarks/pytorch.py
 	.venv-bench/bin/python benchmarks/preflight.py
 	.venv-bench/bin/python benchmarks/playground.py

@@ -23,16 +23,19 @@ NOISE = [
 ]
 
 
+EXTRAS = ("torch", "lightning", "transformers", "skorch", "optax")
+
+
 def _param(name):
-    marks = [pytest.mark.frameworks] if name.startswith("noisescale.torch") else []
+    marks = [pytest.mark.frameworks] if name.split(".")[1] in EXTRAS else []
     return pytest.param(name, marks=marks)
 
 
 @pytest.mark.parametrize("name", [*map(_param, WITH_EXAMPLES)])
 @pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
 def test_examples_run(name):
-    if name.startswith("noisescale.torch"):
-        pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+    if (extra := name.split(".")[1]) in EXTRAS:
+        pytest.importorskip(extra, reason="PyTorch and its kin are extras: make torch adds them")
     tried = doctest.testmod(importlib.import_module(name))
     assert tried.attempted > 0
     assert tried.failed == 0  # what differs is printed

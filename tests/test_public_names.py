@@ -16,6 +16,7 @@ API = Path(__file__).parent.parent / "docs" / "api.md"
 # Models, likelihoods and stores are what users hand over; histories have rows.
 GIVEN = {"DenseNetwork", "Likelihood", "RunStore", "NoiseScaleMonitor", "Progress"}
 ROWS = {"Evaluation", "Waypoint"}
+EXTRAS = ("torch", "lightning", "transformers", "skorch", "optax")
 RESULTS = sorted(
     name
     for name in ns.__all__
@@ -36,9 +37,10 @@ def listed():
     ]
 
 
-def torch_names():
-    """The public names of ``noisescale.torch``, read without PyTorch."""
-    file = resources.files("noisescale") / "torch" / "__init__.py"
+def extra_names(extra):
+    """The public names of ``noisescale.torch`` or its kin, read without importing them."""
+    folder = resources.files("noisescale")
+    file = folder / "torch" / "__init__.py" if extra == "torch" else folder / f"{extra}.py"
     for line in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(line, ast.Assign) and line.targets[0].id == "__all__":
             return ast.literal_eval(line.value)
@@ -66,32 +68,36 @@ def test_unknown_names_say_so():
         ns.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["sklearn", pytest.param("torch", marks=pytest.mark.frameworks)])
+@pytest.mark.parametrize(
+    "name", ["sklearn", *(pytest.param(name, marks=pytest.mark.frameworks) for name in EXTRAS)]
+)
 def test_ecosystems_are_attributes(name):
-    pytest.importorskip(name, reason="PyTorch is an extra: make torch adds it")
+    pytest.importorskip(name, reason="PyTorch and its kin are extras: make torch adds them")
     code = f"import noisescale as ns; print(ns.{name}.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == f"noisescale.{name}\n", done.stderr
 
 
-def test_without_pytorch_the_error_says_what_to_install():
-    code = """
+def test_without_an_ecosystem_the_error_says_what_to_install():
+    code = f"""
 import sys
 
-class NoTorch:
+class Without:
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            raise ModuleNotFoundError("No module named 'torch'")
+        if name in {EXTRAS}:
+            raise ModuleNotFoundError(f"No module named '{{name}}'")
 
-sys.meta_path.insert(0, NoTorch())
+sys.meta_path.insert(0, Without())
 import noisescale as ns
-try:
-    ns.torch
-except ImportError as error:
-    print(error)
+for name in {EXTRAS}:
+    try:
+        getattr(ns, name)
+    except ImportError as error:
+        print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install 'noisescale[torch]'" in done.stdout, done.stderr
+    for name in EXTRAS:
+        assert f"pip install 'noisescale[{name}]'" in done.stdout, done.stderr
 
 
 def test_every_public_name_is_documented():
@@ -102,10 +108,11 @@ def test_every_public_name_is_documented():
         if module != "noisescale" and alias.name != "__version__"
     }
     assert public - documented == set()
-    assert {f"noisescale.torch.{name}" for name in torch_names()} <= documented
+    for extra in EXTRAS:
+        assert {f"noisescale.{extra}.{name}" for name in extra_names(extra)} <= documented
     for path in documented:
         module, _, name = path.rpartition(".")
-        if not module.startswith("noisescale.torch"):
+        if module.split(".")[1] not in EXTRAS:
             assert hasattr(importlib.import_module(module), name), path
 
 

@@ -17,7 +17,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "noisescale"
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("paper", "torch", "sklearn", "lightning", "transformers", "optax", "skorch"),
+    ("lightning", "transformers", "skorch"),
+    ("paper", "torch", "sklearn", "optax"),
     ("tune",),
     ("sweep",),
     ("noise",),

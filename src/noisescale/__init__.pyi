@@ -55,7 +55,12 @@ from noisescale.noise.posterior import langevin as langevin, PosteriorSamples as
 from noisescale.noise.sde import simulate_sgd_sde as simulate_sgd_sde
 
 # As large a batch as costs nothing.
-from noisescale.tune import tune_large_batch as tune_large_batch, TuneResult as TuneResult
+from noisescale.tune import (
+    tune_large_batch as tune_large_batch,
+    TuneResult as TuneResult,
+    measure_critical_batch as measure_critical_batch,
+    CriticalBatch as CriticalBatch,
+)
 
 # Many runs, nothing lost.
 from noisescale.sweep import (
@@ -92,11 +97,15 @@ from noisescale._version import __version__ as __version__
 from noisescale import (
     data as data,
     evidence as evidence,
+    lightning as lightning,
     noise as noise,
+    optax as optax,
     paper as paper,
     sklearn as sklearn,
+    skorch as skorch,
     sweep as sweep,
     torch as torch,
     training as training,
+    transformers as transformers,
     tune as tune,
 )

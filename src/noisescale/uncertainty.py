@@ -80,3 +80,12 @@ def mean_of(values: ArrayLike) -> Estimate:
     n = len(array)
     std = float(np.std(array, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return Estimate(float(np.mean(array)), std, n=n)
+
+
+def finite_only(value: Any) -> Any:
+    """Nested dictionaries and lists ready for JSON: None for every number that is not finite."""
+    if isinstance(value, dict):
+        return {key: finite_only(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_only(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -27,9 +27,8 @@ def test_the_monitor_agrees_with_the_full_data():
     assert estimate.high / estimate.low < 1.3
     assert monitor.critical_batch_size == estimate.value
     assert estimate.n == 4000
-    assert estimate.std == pytest.approx(
-        estimate.value * math.log(estimate.high / estimate.value) / 1.96
-    )
+    # Fieller's interval is skewed, and in the limit of many updates as wide as the normal one.
+    assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * estimate.std, rel=0.01)
 
 
 def test_the_monitor_goes_on_from_its_state():

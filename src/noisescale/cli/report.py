@@ -20,13 +20,22 @@ _COLOURS = {"reproduced": "green", "not reproduced": "red", "undecided": "dim"}
 def report(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", callback=check_path, help="Where `paper` put its report."),
+        typer.Argument(
+            metavar="DIR|LOG",
+            callback=check_path,
+            help="Where `paper` put its report, or a .csv or .json that `watch.save` wrote.",
+        ),
     ],
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Draw a report again from what was measured; nothing is run."""
+    """Draw a report again from what was measured, or that of a watched run; nothing is run."""
+    if folder.suffix.lower() in (".csv", ".json") and not folder.is_dir():
+        from noisescale.cli.watch_report import report_history
+
+        report_history(folder, json=json, quiet=quiet)
+        return
     from noisescale.paper import redraw
 
     with show_progress(silent=quiet or json) as progress:

@@ -1,10 +1,11 @@
-"""The same questions for PyTorch: evidence, spectrum, prediction, gradient noise, tuning.
+"""The same questions for PyTorch: evidence, spectrum, prediction, gradient noise, tuning, watching.
 
 PyTorch computes derivatives (``torch.func``), everything else is noisescale's own: the same
 methods, the same results, without JAX. The module is copied, in evaluation mode: batch
 normalisation uses its running statistics, dropout is off, and your module, its mode, gradients,
 device and precision stay as they are. Parameters with ``requires_grad=False`` are fixed and not
-part of the model, and so are those that ``select=`` leaves out.
+part of the model, and so are those that ``select=`` leaves out. Only ``watch`` looks at your own
+module, as it trains, and changes nothing about it.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,14 +31,18 @@ from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
 from noisescale.evidence.select import Select
 from noisescale.noise.gradients import GradientNoise, noise_of
+from noisescale.noise.watch.record import WatchWarning
 from noisescale.torch.fit_function import fit_function
 from noisescale.torch.langevin import langevin
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function
+from noisescale.torch.watching import Watch, watch
 from noisescale.torch.weight_decay import prior_precision_of
 
 __all__ = [
+    "Watch",
+    "WatchWarning",
     "evidence_curve",
     "fit_function",
     "gradient_noise",
@@ -48,6 +53,7 @@ __all__ = [
     "prior_precision_of",
     "spectrum",
     "train_function",
+    "watch",
 ]
 
 

@@ -86,11 +86,7 @@ def render(
     ``here`` is what was measured in the folder, ``full`` the full-scale results, both by section;
     ``runs`` are the runs as CSV.
     """
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["image"] = lambda svg: _address(svg, "image/svg+xml")
-    environment.filters["table"] = lambda csv: _address(csv, "text/csv")
+    environment = page_environment()
     environment.filters["words"] = _words
     judged = entries(j for shown in full.values() for j in shown.judgements)
     return environment.from_string(_file("template.html")).render(
@@ -107,9 +103,24 @@ def render(
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
         playground=playground_parts().html,
-        style=_file("style.css") + playground_parts().style,
+        style=page_style() + playground_parts().style,
         script=_file("calculator.js") + playground_parts().script,
     )
+
+
+def page_environment() -> Environment:
+    """What pages are made in: everything from data escaped, figures and tables as addresses."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["image"] = lambda svg: _address(svg, "image/svg+xml")
+    environment.filters["table"] = lambda csv: _address(csv, "text/csv")
+    return environment
+
+
+def page_style() -> str:
+    """The look that all pages share, as CSS."""
+    return _file("style.css")
 
 
 def side_by_side(fresh: list[dict[str, Any]], full: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,249 @@
+"""What watching a training run has shown so far: the same for every framework.
+
+An ecosystem's front hands over one :class:`Batch` an update (:mod:`.reading`), of the whole model
+and perhaps of every layer; here they are averaged (:mod:`.ratio`), kept as a history, and asked for
+the critical batch size and the noise scale.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.errors import InputError
+from noisescale.noise.scale import noise_scale
+from noisescale.noise.watch.ratio import RunningRatio
+from noisescale.noise.watch.reading import Batch
+from noisescale.uncertainty import Estimate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from noisescale.noise.watch.advice import Advice
+
+UNITS = ("example", "token")
+
+
+class WatchWarning(UserWarning):
+    """Something keeps a run from being measured as asked; the run itself goes on."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured update: its own readings, then the running answer."""
+
+    update: int
+    n_examples: int
+    batch_size: float
+    gradient_sq_norm: float
+    trace: float
+    critical_batch_size: float
+    low: float
+    high: float
+    learning_rate: float
+    momentum: float
+    noise_scale: float
+
+
+class NoiseRecord:
+    """Readings of a run, averaged and kept.
+
+    Args:
+        n_train: the size of the training set, for the noise scale.
+        decay: 0 averages over all readings alike; 0.99 forgets after about a hundred.
+        unit: what batch sizes are counted in, ``"example"`` or ``"token"``.
+
+    >>> record = NoiseRecord(n_train=1000, decay=0.0)
+    >>> for k in range(4):
+    ...     batch = Batch(1.5 + k % 2, 0.2, 1 / 32, n_examples=32, n_units=32.0)
+    ...     taken = record.take(batch, update=k, learning_rate=0.1, momentum=0.0)
+    >>> record
+    critical batch size 2.44 [1.28, 6.04] after 4 updates, noise scale 3.025
+    """
+
+    def __init__(
+        self, *, n_train: int | None = None, decay: float = 0.99, unit: str = "example"
+    ) -> None:
+        self.n_train = None if n_train is None else check_whole("n_train", n_train, at_least=1)
+        self.unit = check_choice("unit", unit, UNITS)
+        self.decay = check_number("decay", decay, "in [0, 1)", lambda v: 0 <= v < 1)
+        self.whole = RunningRatio(decay=self.decay)
+        self.by_layer: dict[str, RunningRatio] = {}
+        self.rows: list[Row] = []
+        self._notes: list[str] = []
+
+    def take(
+        self,
+        batch: Batch,
+        *,
+        update: int,
+        learning_rate: float = math.nan,
+        momentum: float = math.nan,
+        layers: Mapping[str, Batch] | None = None,
+    ) -> bool:
+        """Take in one update; False if its readings were not finite, which is counted."""
+        signal, trace = batch.readings
+        if not self.whole.take(signal, trace):
+            return False
+        for name, part in (layers or {}).items():
+            self.by_layer.setdefault(name, RunningRatio(decay=self.decay)).take(*part.readings)
+        estimate = self.interval()
+        self.rows.append(
+            Row(
+                update=update,
+                n_examples=batch.n_examples,
+                batch_size=batch.n_units,
+                gradient_sq_norm=signal,
+                trace=trace,
+                critical_batch_size=estimate.value,
+                low=estimate.low,
+                high=estimate.high,
+                learning_rate=learning_rate,
+                momentum=momentum,
+                noise_scale=self._scale(learning_rate, batch.n_examples, momentum),
+            )
+        )
+        return True
+
+    @property
+    def critical_batch_size(self) -> float | None:
+        """tr S/|G|^2, or None while |G|^2 is not about two standard errors above zero."""
+        return self.whole.critical_batch_size
+
+    def interval(self, level: float = 0.95) -> Estimate:
+        """The critical batch size with its interval; a lower bound alone while not resolved."""
+        return self.whole.interval(level)
+
+    @property
+    def gradient_sq_norm(self) -> Estimate:
+        """|G|^2 with its standard error."""
+        return self.whole.signal_estimate
+
+    @property
+    def trace(self) -> Estimate:
+        """Tr S with its standard error."""
+        return self.whole.noise_estimate
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The paper's g = epsilon (N/B - 1)/(1 - m) at the last reading.
+
+        None without ``n_train``, a reading, or an optimiser that has a learning rate and momentum.
+        """
+        value = self.rows[-1].noise_scale if self.rows else math.nan
+        return None if math.isnan(value) else value
+
+    @property
+    def history(self) -> "pd.DataFrame":
+        """A row for each measured update: its readings, and the running answer after it."""
+        import pandas as pd
+
+        columns = list(Row.__dataclass_fields__)
+        return pd.DataFrame([vars(row) for row in self.rows], columns=columns)
+
+    @property
+    def layers(self) -> "pd.DataFrame":
+        """The same for each layer, by its name: critical batch size, interval, |G|^2, tr S."""
+        import pandas as pd
+
+        columns = ["critical_batch_size", "low", "high", "gradient_sq_norm", "trace", "n_updates"]
+        rows = {}
+        for name, ratio in self.by_layer.items():
+            e = ratio.estimate
+            rows[name] = (e.value, e.low, e.high, ratio.signal, ratio.noise, ratio.n_updates)
+        frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+        return frame.rename_axis("layer")
+
+    def advice(self) -> "Advice":
+        """Where the run's batch stands, what others would cost, and what may grow."""
+        from noisescale.noise.watch.saved import advice_from
+
+        return advice_from(self)
+
+    def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
+        """Draw the critical batch size through training into ``where``: axes or a file's path."""
+        from noisescale.noise.watch.drawing import draw_history, drawn
+
+        return drawn(lambda axes: draw_history(self.rows, self.unit, axes), where)
+
+    def save(self, path: "Path | str") -> None:
+        """Write it into a ``.json`` file, or its history into a ``.csv``: `noisescale report`."""
+        from noisescale.noise.watch.saved import save
+
+        save(self, path)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about these numbers, in words."""
+        return tuple(self._notes)
+
+    def note(self, sentence: str, *, warn: bool = False) -> None:
+        """Keep a note, once; with ``warn``, as a warning too."""
+        if sentence not in self._notes:
+            self._notes.append(sentence)
+            if warn:
+                warnings.warn(sentence, WatchWarning, stacklevel=3)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as plain numbers and text."""
+        return {
+            "n_train": self.n_train,
+            "unit": self.unit,
+            "whole": self.whole.state_dict(),
+            "layers": {name: ratio.state_dict() for name, ratio in self.by_layer.items()},
+            "history": [vars(row).copy() for row in self.rows],
+            "notes": list(self._notes),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state_dict``."""
+        wanted = set(self.state_dict())
+        if not isinstance(state, dict) or not wanted <= set(state):
+            shown = sorted(state) if isinstance(state, dict) else type(state).__name__
+            raise InputError(f"the state must have {sorted(wanted)}, got {shown}.")
+        if state["unit"] != self.unit:
+            raise InputError(f"the state counts in {state['unit']}s, this watch in {self.unit}s.")
+        self.whole.load_state_dict(state["whole"])
+        self.by_layer = {name: RunningRatio() for name in state["layers"]}
+        for name, ratio in self.by_layer.items():
+            ratio.load_state_dict(state["layers"][name])
+        self.rows = [Row(**row) for row in state["history"]]
+        self._notes = list(state["notes"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain numbers; None for what is not known."""
+        return {
+            "critical_batch_size": self.interval().to_dict()
+            | {"high": self.interval().high if self.interval().has_interval else None},
+            "gradient_sq_norm": self.gradient_sq_norm.to_dict(),
+            "trace": self.trace.to_dict(),
+            "noise_scale": self.noise_scale,
+            "unit": self.unit,
+            "n_train": self.n_train,
+            "n_updates": self.whole.n_updates,
+            "n_skipped": self.whole.n_skipped,
+            "notes": list(self._notes),
+        }
+
+    def __repr__(self) -> str:
+        g = self.noise_scale
+        counted = "" if self.unit == "example" else f" (in {self.unit}s)"
+        scale = "" if g is None else f", noise scale {g:.4g}"
+        return f"{self.whole.described()}{counted}{scale}"
+
+    def _scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
+        usable = math.isfinite(learning_rate) and learning_rate > 0 and 0 <= momentum < 1
+        if self.n_train is None or not usable:
+            return math.nan
+        if batch_size > self.n_train:
+            self.note(
+                f"a batch has {batch_size} examples, more than n_train = {self.n_train}: the noise "
+                "scale is left out"
+            )
+            return math.nan
+        return noise_scale(learning_rate, batch_size, self.n_train, momentum)

@@ -1,0 +1,75 @@
+"""What the callbacks of training frameworks share: settings, the start of a watch, what is logged.
+
+A callback takes the settings of :func:`noisescale.torch.watch` by keyword, begins a watch when
+training starts, says when an update is about to be made if the optimiser's own step cannot (it may
+run the backward pass inside), and logs the answer under its own prefix.
+"""
+
+import inspect
+import math
+from typing import Any
+
+from noisescale.errors import InputError
+from noisescale.noise.watch.record import NoiseRecord
+from noisescale.torch.watching import Watch, watch
+
+_SETTINGS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(watch).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+}
+
+
+def settings(given: dict[str, Any]) -> dict[str, Any]:
+    """All settings of a watch, those that are given and the rest; refused if there is no such."""
+    if unknown := sorted(set(given) - set(_SETTINGS)):
+        raise InputError(
+            f"there is no setting {unknown[0]!r}: give those of noisescale.torch.watch, "
+            f"{', '.join(_SETTINGS)}."
+        )
+    return _SETTINGS | given
+
+
+def begin(
+    model: Any,
+    optimizer: Any,
+    chosen: dict[str, Any],
+    *,
+    dataset: Any,
+    hooked: bool,
+    state: dict[str, Any] | None = None,
+) -> Watch:
+    """A watch of ``model``; the size of the training set is the data set's, if it is not chosen.
+
+    Args:
+        model: what is called, wrappers and all.
+        optimizer: of PyTorch, without wrappers.
+        chosen: as :func:`settings` returns them.
+        dataset: that the run trains on, which may know its length.
+        hooked: whether the optimiser's own step takes the readings.
+        state: of an earlier watch, to go on from; of one that never began it holds nothing.
+    """
+    n_train = chosen["n_train"]
+    if n_train is None:
+        try:
+            n_train = len(dataset) or None
+        except (TypeError, NotImplementedError):  # a stream
+            n_train = None
+    made = Watch(model, optimizer, **(chosen | {"n_train": n_train}), hooked=hooked)
+    if state is not None and "n_updates" in state:
+        made.load_state_dict(state)
+    return made
+
+
+def scalars(record: NoiseRecord, prefix: str) -> dict[str, float]:
+    """The answer as numbers to log; what is not known or not finite is left out."""
+    estimate = record.interval()
+    values = {
+        "critical_batch_size": estimate.value,
+        "critical_batch_size_low": estimate.low if estimate.low > 0 else math.nan,
+        "critical_batch_size_high": estimate.high,
+        "gradient_sq_norm": record.gradient_sq_norm.value,
+        "trace": record.trace.value,
+        "noise_scale": math.nan if record.noise_scale is None else record.noise_scale,
+    }
+    return {f"{prefix}{name}": value for name, value in values.items() if math.isfinite(value)}

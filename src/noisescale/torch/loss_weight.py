@@ -1,0 +1,52 @@
+"""How a cross-entropy weights single rows, read from the gradient at its logits.
+
+The gradient of w (-ln softmax(z)_y) is w (p - e_y) with p = softmax(z): at all classes but the
+label it is w p, which gives w, and whether it is a cross-entropy at all. A mean over n rows has
+w = 1/n, a sum has w = 1. Other losses keep their weights to themselves.
+"""
+
+import torch
+from torch import Tensor
+
+_ROWS = 8  # that are looked at
+_CLOSE = 1e-3  # half precision is told apart no better
+
+
+def row_weight(logits: Tensor, gradients: Tensor) -> tuple[float, int] | None:
+    """The weight of every row and how many rows have one; None if this is no cross-entropy.
+
+    >>> z = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, 0.0]], requires_grad=True)
+    >>> torch.nn.functional.cross_entropy(z, torch.tensor([2, 1])).backward()
+    >>> weight, n_rows = row_weight(z, z.grad)
+    >>> round(weight, 6), n_rows
+    (0.5, 2)
+    """
+    if logits.ndim < 2 or logits.shape != gradients.shape or logits.shape[-1] < 3:
+        return None
+    z, b = (t.detach().reshape(-1, t.shape[-1]) for t in (logits, gradients))
+    valid = (b != 0).any(dim=1).nonzero()[:, 0]
+    chosen = valid[:_ROWS]
+    p, b = torch.softmax(z[chosen].double(), dim=1), b[chosen].double()
+    w = (b.clamp_min(0).sum(dim=1) / (p * (b > 0)).sum(dim=1).clamp_min(1e-300))[:, None]
+    rest = (b - w * p) / w  # -1 at the label, 0 elsewhere
+    label = rest.argmin(dim=1, keepdim=True)
+    wanted = torch.zeros_like(rest).scatter_(1, label, -1.0)
+    weight = w[:, 0]
+    alike = bool(((weight / weight.mean() - 1).abs() < _CLOSE).all())
+    if not len(chosen) or not alike or not torch.allclose(rest, wanted, rtol=0, atol=_CLOSE):
+        return None
+    return float(weight.mean()), len(valid)
+
+
+def unlike_reduction(weight: float, n_rows: int, reduction: str) -> str | None:
+    """A sentence, if the loss plainly is what it was not said to be."""
+    if n_rows < 2 or reduction == "whole":  # parts of a mean may weigh anything
+        return None
+    other = {"mean": ("sum", 1.0), "sum": ("mean", 1.0 / n_rows)}[reduction]
+    if abs(weight / other[1] - 1) > _CLOSE:
+        return None
+    return (
+        f"the loss is a {other[0]} over the batch, not a {reduction}: |G|^2 and tr S have another "
+        f"scale than they should, and batches of different sizes do not average; give "
+        f"reduction='{other[0]}'"
+    )

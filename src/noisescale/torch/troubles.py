@@ -1,0 +1,33 @@
+"""What may keep an update from being measured, in sentences."""
+
+TWICE = (
+    "backward ran twice through one forward pass (or torch.autograd.grad went through it as well): "
+    "such updates are not measured"
+)
+STALE = (
+    "gradients were there before an update's first backward pass: call zero_grad() after every "
+    "step, or such updates cannot be measured"
+)
+CHANGED = (
+    "gradients changed between the backward passes of one update (clipped, scaled or added to): "
+    "such updates are not measured"
+)
+UNLIKE = "one backward pass went through batches of different sizes: such updates are not measured"
+COMPILED_BATCH_NORM = (
+    "batch normalisation in training mode couples the examples of a batch, and inside a compiled "
+    "model their contributions cannot be seen: nothing is measured; watch the model uncompiled"
+)
+NO_METRIC = (
+    "norm='adam' needs the second moments that Adam and its kin keep as exp_avg_sq, and this "
+    "optimiser has none: nothing is measured"
+)
+NOTHING = (
+    "no gradient reached the layers of the watched model: watch the model that is trained, and if "
+    "it is compiled, what torch.compile returned"
+)
+
+
+def failure(error: Exception) -> str:
+    """Of measuring itself."""
+    reason = (str(error).strip().splitlines() or [""])[0][:200]
+    return f"measuring failed, {type(error).__name__}: {reason}"

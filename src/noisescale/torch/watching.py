@@ -1,0 +1,368 @@
+"""The noise scale of a training run while it runs: one line before the loop.
+
+    watch = noisescale.torch.watch(model, optimizer, n_train=len(dataset))
+
+On measured updates the run's own backward pass gives, beside the batch's gradient C, the squared
+norms of its examples' contributions c_i (:mod:`noisescale.torch.observer`), from which |G|^2 and
+tr S follow without bias (:mod:`noisescale.noise.watch.reading`). The reading is taken when the
+optimiser steps. Nothing in the run changes: weights are the same to the bit.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.noise.watch.pace import Pace, choose, line
+from noisescale.noise.watch.reading import Batch
+from noisescale.noise.watch.record import NoiseRecord
+from noisescale.torch import optimizers, watched
+from noisescale.torch.loss_weight import unlike_reduction
+from noisescale.torch.observer import Observer
+from noisescale.torch.troubles import NO_METRIC
+from noisescale.torch.update import Update, batches, together
+
+_PILOT = 6  # timed updates from which the pace is chosen
+_NOTHING = Batch(math.nan, math.nan, math.nan, 0, math.nan)
+
+
+class Watch(NoiseRecord):
+    """What :func:`watch` returns; see there.
+
+    Attributes:
+        every: every how many updates are measured; None until chosen.
+        examples: how many examples of a batch; None for all.
+        n_updates: updates so far, measured or not.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        n_train: int | None,
+        overhead: float,
+        every: int | None,
+        examples: int | None,
+        reduction: str,
+        norm: str,
+        decay: float,
+        per_layer: bool,
+        unit: str,
+        uncovered: str,
+        hooked: bool = True,
+    ) -> None:
+        super().__init__(n_train=n_train, decay=decay, unit=unit)
+        self.model = watched.trained(model)
+        watched.check_optimizer(optimizer, check_choice("norm", norm, ("l2", "adam")))
+        self.optimizer, self.norm = optimizer, norm
+        self.reduction = check_choice("reduction", reduction, ("mean", "sum", "whole"))
+        self.overhead = check_number("overhead", overhead, "above 0", lambda v: v > 0)
+        leave_out = check_choice("uncovered", uncovered, ("func", "leave_out")) == "leave_out"
+        given = Pace(
+            1 if every is None else check_whole("every", every, at_least=1),
+            None if examples is None else check_whole("examples", examples, at_least=1),
+        )
+        self._pace: Pace | None = None if every is None and examples is None else given
+        self.per_layer = bool(per_layer)
+        compiled = watched.is_compiled(model)
+        self._distributed = any(isinstance(m, DistributedDataParallel) for m in model.modules())
+        self._observer = Observer(
+            self.model,
+            called=model if compiled else self.model,
+            label=_layer_of if per_layer else _whole,
+            count_tokens=unit == "token",
+            leave_out=leave_out,
+            averaged=self._distributed,
+            measure=self._metric if norm == "adam" else None,
+        )
+        self.n_updates, self._next, self._batch_size, self._passes = 0, 0, 0, 0
+        self._points: list[tuple[float, float]] = []  # examples measured, seconds they took
+        self._plain: list[float] = []  # seconds of updates, without measuring
+        self._last = time.perf_counter()
+        self._noted: tuple[tuple[int, int], ...] | None = None
+        self.closed = False
+        self._handle: Any = None
+        if optimizer is not None and hooked:
+            self._handle = optimizer.register_step_pre_hook(lambda *_: self.step())
+        watched.take_over(self.model, self)
+        if compiled and watched.has_dropout(self.model):
+            self.note(watched.MASKS)
+        self._prepare()
+
+    @property
+    def every(self) -> int | None:
+        """Every how many updates are measured; None until it is chosen."""
+        return None if self._pace is None else self._pace.every
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples of a batch are measured; None for all."""
+        return None if self._pace is None else self._pace.examples
+
+    @property
+    def pending(self) -> bool:
+        """Whether a backward pass of the coming update was seen; never if it is not measured."""
+        return bool(self._observer.update.passes)
+
+    def step(self, loss_scale: float | None = None) -> None:
+        """An update is about to be made: take its reading. The optimiser calls it, if given.
+
+        Args:
+            loss_scale: by which the loss was multiplied against underflow; found out, if a
+                ``GradScaler`` steps the optimiser.
+        """
+        if self.closed:
+            return
+        now = time.perf_counter()
+        measured = bool(self._observer.hooks)
+        if measured:
+            scale = optimizers.loss_scale() if loss_scale is None else float(loss_scale)
+            self._read(self._observer.take(), scale)
+        self.n_updates += 1
+        if self._pace is None and measured:
+            self._time(now - self._last, time.perf_counter() - now)
+        self._prepare()
+        self._last = time.perf_counter()
+
+    def close(self) -> None:
+        """Stop watching; what was measured stays."""
+        self.closed = True
+        self._observer.stop()
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything measured, as plain numbers and text, and the number of updates."""
+        return super().state_dict() | {"n_updates": self.n_updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state_dict``."""
+        super().load_state_dict(state)
+        skipped = self._next - self.n_updates
+        self.n_updates = check_whole("n_updates", state["n_updates"], at_least=0)
+        self._next = self.n_updates + skipped
+
+    def _prepare(self) -> None:
+        """Look at the next update, or look away."""
+        observer = self._observer
+        if self.n_updates < self._next:
+            if observer.hooks:
+                observer.stop()
+            return
+        if self._pace is None:
+            quarter = self._points and len(self._points) % 2
+            n = self._batch_size // max(self._passes, 1)
+            observer.start(max(2, n // 4) if quarter and n >= 4 else None)
+            self._next = self.n_updates + 1
+        else:
+            observer.start(self._pace.examples)
+            self._next = self.n_updates + self._pace.every
+
+    def _read(self, update: Update, scale: float) -> None:
+        observer = self._observer
+        if observer.n_discarded:
+            self.whole.n_skipped += observer.n_discarded
+            observer.n_discarded = 0
+        if update.trouble == NO_METRIC and self.n_updates == 0:
+            return  # Adam has no second moments before its first step
+        if update.trouble is not None:
+            self.note(update.trouble, warn=True)
+        self._batch_size, self._passes = sum(one.n for one in update.passes), len(update.passes)
+        made = self._batches(update, scale)
+        whole = together(list(made.values())) if made else _NOTHING
+        circumstances = tuple((id(e), len(e.left)) for e in self._observer.entries.values())
+        if circumstances != self._noted:
+            self._note_circumstances()
+            self._noted = circumstances
+        self.take(
+            whole,
+            update=self.n_updates,
+            learning_rate=optimizers.learning_rate(self.optimizer),
+            momentum=optimizers.momentum(self.optimizer),
+            layers=made if self.per_layer else None,
+        )
+
+    def _metric(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+        return optimizers.adam_metric(self.optimizer, params)
+
+    def _batches(self, update: Update, scale: float) -> dict[str, Batch]:
+        """What every layer has seen, in all processes."""
+        usable = update.trouble is None
+        labels = sorted(update.totals) if usable else []
+        if self._distributed:  # of the same layers everywhere, whatever happened here
+            labels = sorted({self._observer.label(x) for x in self._observer.followed()})
+        elif not usable:
+            return {}
+        numbers = [math.nan] * (4 + len(labels))
+        if usable:
+            numbers = update.numbers(labels, self.reduction)
+        totals = [float(update.totals.get(label, math.nan)) for label in labels]
+        world = 1
+        if self._distributed:
+            world = torch.distributed.get_world_size()
+            device = next(self.model.parameters()).device
+            shared = torch.tensor(numbers, dtype=torch.float64, device=device)
+            torch.distributed.all_reduce(shared)
+            numbers = shared.tolist()
+        if self.reduction == "whole" and numbers[0] > 0:  # its weights add up to 1 already
+            scale *= world / numbers[0]
+        made = batches(numbers, totals, world=world, scale=scale, unit=self.unit)
+        return dict(zip(labels, made, strict=True))
+
+    def _time(self, seconds: float, reading: float) -> None:
+        """Learn what measuring costs, and choose the pace when enough is known."""
+        observer = self._observer
+        if observer.check_seconds or not observer.n_measured:  # the first update is a check too
+            return
+        self._points.append((observer.n_measured, observer.seconds + reading))
+        self._plain.append(max(seconds - observer.seconds, 1e-9))
+        if len(self._points) < _PILOT:
+            return
+        fixed, each = line(self._points)
+        update = sorted(self._plain)[len(self._plain) // 2]
+        if self._distributed:  # the slowest process decides for all
+            device = next(self.model.parameters()).device
+            slowest = torch.tensor([fixed, each, -update], dtype=torch.float64, device=device)
+            torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
+            fixed, each, update = slowest.abs().tolist()
+        n = max(self._batch_size, 1)
+        pace = choose(self.overhead, update=update, fixed=fixed, each=each, batch_size=n)
+        if pace.examples is not None:  # of every micro-batch
+            pace = Pace(pace.every, max(1, pace.examples // max(self._passes, 1)))
+        self._pace = pace
+        # What these updates cost above their share is paid back by waiting.
+        debt = sum(cost for _, cost in self._points) / (self.overhead * update)
+        self._next = self.n_updates + max(0, math.ceil(debt) - len(self._points))
+
+    def _note_circumstances(self) -> None:
+        if self._observer.row_weight is not None:
+            unlike = unlike_reduction(*self._observer.row_weight, self.reduction)
+            if unlike is not None:
+                self.note(unlike, warn=True)
+        if watched.is_coupled(self.model):
+            self.note(watched.COUPLED)
+        if optimizers.several_rates(self.optimizer):
+            self.note(
+                "groups of parameters have different learning rates: the noise scale is the first "
+                "group's"
+            )
+        entries = self._observer.entries.values()
+        for entry in entries:
+            if entry.unchecked is not None:
+                self.note(
+                    "layers could not be compared with plain differentiation "
+                    f"({entry.unchecked}): examples are taken to lie along their first axis"
+                )
+            for name, reason in sorted(entry.left.items()):
+                self.note(f"left out: {name}, because {reason}")
+            rest = ", ".join(sorted(entry.rest.values()))
+            if rest and self._observer.leave_out:
+                self.note(f"left out, because no rule covers them: {rest}")
+            elif rest:
+                self.note(f"differentiated example by example, because no rule covers them: {rest}")
+                if watched.has_dropout(self.model):
+                    self.note(watched.MASKS)
+        free = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        unseen = free - set().union(*(entry.followed(False) | set(entry.left) for entry in entries))
+        if entries and unseen:
+            self.note(f"never seen in use, and left out: {', '.join(sorted(unseen))}")
+
+    def __repr__(self) -> str:
+        notes = "".join(f"\n  note: {sentence}" for sentence in self.notes)
+        return f"Watch: {super().__repr__()}{notes}"
+
+
+def watch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    n_train: int | None = None,
+    overhead: float = 0.1,
+    every: int | None = None,
+    examples: int | None = None,
+    reduction: str = "mean",
+    norm: str = "l2",
+    decay: float = 0.99,
+    per_layer: bool = False,
+    unit: str = "example",
+    uncovered: str = "func",
+) -> Watch:
+    """Measure the critical batch size and the noise scale of a run while it trains.
+
+    Call it once before the loop; the loop stays as it is. Examples must lie along the first axis of
+    the model's inputs.
+
+    Args:
+        model: what is trained; wrapped by ``DistributedDataParallel`` or ``torch.compile`` if it
+            is called like that.
+        optimizer: readings are taken when it steps. Without one, call ``watch.step()`` after the
+            backward passes of every update.
+        n_train: the size of the training set, for ``watch.noise_scale``.
+        overhead: the part of a run's time that measuring may take, by which ``every`` and
+            ``examples`` are chosen from the first updates' timings if neither is given.
+        every: measure every so many updates; the others cost nothing.
+        examples: the squared norms of so many examples of each batch, chosen at random: unbiased
+            still, with a larger error. None is all of them.
+        reduction: whether the loss is a ``"mean"`` or a ``"sum"`` over the batch. Losses of several
+            backward passes before a step are taken as divided by their number; ``"whole"`` says
+            that they add up to the mean over all of them.
+        norm: ``"l2"``, or ``"adam"``: gradients divided by the roots of the optimiser's second
+            moments, as its step divides them.
+        decay: 0 averages over all readings alike; 0.99 forgets after about a hundred.
+        per_layer: whether ``watch.layers`` tells the same of each layer.
+        unit: batch sizes in ``"example"``s, or in ``"token"``s: valid ones, of sequences that stay
+            the independent examples; the loss is then a mean (or sum) over valid tokens.
+        uncovered: parameters that no rule covers are differentiated example by example
+            (``"func"``), or left out (``"leave_out"``).
+
+    >>> import torch
+    >>> from noisescale.torch import watch
+    >>> _ = torch.manual_seed(0)
+    >>> x, model = torch.randn(512, 4).double(), torch.nn.Linear(4, 1).double()
+    >>> y = x.sum(1, keepdim=True) + torch.randn(512, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> noise = watch(model, optimizer, n_train=512, every=1)
+    >>> for batch in torch.arange(512).split(32):
+    ...     optimizer.zero_grad()
+    ...     torch.nn.functional.mse_loss(model(x[batch]), y[batch]).backward()
+    ...     optimizer.step()
+    >>> noise.close()
+    >>> print(noise)
+    Watch: critical batch size 7.72 [6.37, 10.2] after 16 updates, noise scale 0.15
+    """
+    return Watch(
+        model,
+        optimizer,
+        n_train=n_train,
+        overhead=overhead,
+        every=every,
+        examples=examples,
+        reduction=reduction,
+        norm=norm,
+        decay=decay,
+        per_layer=per_layer,
+        unit=unit,
+        uncovered=uncovered,
+    )
+
+
+def _whole(name: str) -> str:
+    return ""
+
+
+def _layer_of(name: str) -> str:
+    """The module that a parameter belongs to."""
+    return name.rpartition(".")[0] or "(model)"

@@ -1,0 +1,123 @@
+"""Short trainings that branch off from one checkpoint, as workers run and a store keeps them."""
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from noisescale.jobs.record import RESULT_FORMAT, guarded
+from noisescale.tune.function import unpack
+
+WORK = "noisescale.tune.branches:run_branches"
+ARGUMENTS = ("batch_size", "learning_rate", "n_examples", "seed")
+
+
+class TrainFrom(Protocol):
+    """Trains on from a checkpoint; returns pairs (examples seen since then, loss)."""
+
+    def __call__(
+        self,
+        checkpoint: Any,
+        /,
+        *,
+        batch_size: int,
+        learning_rate: float,
+        n_examples: int,
+        seed: int,
+    ) -> Any:
+        """Train with these settings."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """A branch, as it is executed and a store keeps it."""
+
+    function: str  # its identity, checkpoint included
+    batch_size: int
+    learning_rate: float
+    n_examples: int
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+    @cached_property
+    def canonical(self) -> str:
+        """The canonical JSON that the key is the hash of."""
+        content = self.to_dict() | {"kind": "branch", "format": RESULT_FORMAT}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @cached_property
+    def key(self) -> str:
+        """The run's name in a store: sha256 of its canonical JSON."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Its own: each is a task."""
+        return (self.key,)
+
+    @property
+    def cost(self) -> float:
+        """Examples seen, and some for every update."""
+        return self.n_examples * (1 + 10 / self.batch_size)
+
+    def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
+        """How progress tells the loss."""
+        loss = final.get("loss")
+        return None if loss is None else (-loss, f"loss {loss:.4g} at B = {self.batch_size}")
+
+
+def file_digest(checkpoint: Any) -> str:
+    """The content of the file that a checkpoint names; empty if it names none."""
+    if isinstance(checkpoint, (str, Path)) and Path(checkpoint).is_file():
+        with Path(checkpoint).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    return ""
+
+
+def run_branches(packed: bytes, branches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A record for each branch. This is what workers execute."""
+    return [guarded(lambda: _run(packed, branch)) for branch in branches]  # noqa: B023
+
+
+def _run(packed: bytes, branch: dict[str, Any]) -> dict[str, Any]:
+    with redirect_stdout(sys.stderr):  # stdout may carry JSON
+        curve = as_curve(_function(packed)(**{name: branch[name] for name in ARGUMENTS}))
+    finite = [pair for pair in curve if math.isfinite(pair[1])]
+    diverged = len(finite) < len(curve)
+    return {
+        "status": "diverged" if diverged else "done",
+        "error": None,
+        "history": {"step": [e for e, _ in finite], "loss": [loss for _, loss in finite]},
+        "final": {} if diverged else {"loss": curve[-1][1], "examples": curve[-1][0]},
+    }
+
+
+def as_curve(returned: Any) -> list[tuple[float, float]]:
+    """Pairs (examples, loss) with examples that grow."""
+    try:
+        pairs = [(float(examples), float(loss)) for examples, loss in returned]
+    except (TypeError, ValueError):
+        pairs = []
+    grows = all(a[0] < b[0] for a, b in pairwise(pairs))
+    if len(pairs) < 2 or not grows:
+        raise TypeError(
+            "train_from must return two or more pairs (examples, loss) with growing numbers of "
+            f"examples, got {str(returned)[:60]!r}"
+        )
+    return pairs
+
+
+@lru_cache(maxsize=1)  # the same object again, so that whatever it caches is found again
+def _function(packed: bytes) -> Any:
+    return unpack(packed)

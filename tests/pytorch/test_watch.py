@@ -1,0 +1,724 @@
+"""Watching a run under what happens in runs, against gradients of single examples by definition."""
+
+import copy
+import io
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import noisescale as ns  # noqa: E402
+from noisescale.errors import InputError  # noqa: E402
+from noisescale.noise.watch.record import WatchWarning  # noqa: E402
+from noisescale.torch import watch  # noqa: E402
+from noisescale.torch.loss_weight import row_weight  # noqa: E402
+from oracles.example_gradients import contributions, noise_of  # noqa: E402
+
+nn = torch.nn
+F = nn.functional
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
+
+
+class Net(nn.Module):
+    """A little of everything, with dropout and an operation in place."""
+
+    def __init__(self, dropout=0.0, batch_norm=False):
+        super().__init__()
+        self.table = nn.Embedding(9, 6)
+        self.inner, self.norm = nn.Linear(6, 6), nn.LayerNorm(6)
+        self.batch_norm = nn.BatchNorm1d(6) if batch_norm else nn.Identity()
+        self.drop, self.out = nn.Dropout(dropout), nn.Linear(6, 3)
+
+    def body(self, h):
+        return self.norm(h + self.drop(self.inner(h).relu_()))
+
+    def forward(self, x):
+        return self.out(self.batch_norm(self.body(self.table(x)).mean(1)))
+
+
+def data(n=12, seed=1, length=4):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(9, (n, length), generator=generator)
+    return x, torch.randint(3, (n,), generator=generator)
+
+
+def made(dropout=0.0, dtype=torch.float64, **others):
+    torch.manual_seed(0)
+    model = Net(dropout, **others).to(dtype)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.6)
+    return model
+
+
+def wanted(model, x, y, params=None):
+    losses = F.cross_entropy(model(x), y, reduction="none")
+    return noise_of(contributions(losses, list(params or model.parameters())))
+
+
+def sgd(model, lr=0.1, **others):
+    return torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=lr, **others)
+
+
+def last(noise):
+    row = noise.history.iloc[-1]
+    return row.gradient_sq_norm, row.trace
+
+
+def close(reading, truth, rel=1e-8):
+    assert reading == pytest.approx(truth, rel=rel)
+
+
+def update(model, optimizer, x, y, reduction="mean"):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y, reduction=reduction).backward()
+    optimizer.step()
+
+
+def test_it_has_the_answer_and_its_interval():
+    model, optimizer = made(), None
+    optimizer = sgd(model, lr=0.02, momentum=0.5)
+    noise = watch(model, optimizer, n_train=600, every=1, decay=0.0)
+    assert noise.critical_batch_size is None
+    for k in range(30):
+        update(model, optimizer, *data(60, seed=k))
+    estimate = noise.interval()
+    assert noise.critical_batch_size == estimate.value
+    assert estimate.low < estimate.value < estimate.high
+    assert noise.noise_scale == pytest.approx(ns.noise_scale(0.02, 60, 600, 0.5))
+    frame = noise.history
+    assert list(frame["update"]) == list(range(30))
+    mean = frame["trace"].mean() / frame["gradient_sq_norm"].mean()
+    assert noise.critical_batch_size == pytest.approx(mean)
+    assert f"critical batch size {estimate}" in repr(noise)
+    assert noise.to_dict()["n_updates"] == 30
+    assert noise.notes == ()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_mean_and_sum(reduction):
+    model, (x, y) = made(), data()
+    truth, optimizer = wanted(model, x, y), sgd(model)
+    noise = watch(model, optimizer, every=1, reduction=reduction)
+    update(model, optimizer, x, y, reduction)
+    close(last(noise), truth)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_accumulation_and_ragged_batches(set_to_none):
+    """Three micro-batches, the last one shorter, whose means count alike."""
+    model, (x, y) = made(), data()
+    parts = [slice(0, 5), slice(5, 10), slice(10, 12)]
+    losses = F.cross_entropy(model(x), y, reduction="none")
+    sizes = torch.tensor([5, 5, 2])
+    weight = (1 / (3 * sizes.double())).repeat_interleave(sizes)
+    c = contributions(losses * weight, list(model.parameters()))
+    optimizer = sgd(model, lr=0.0)
+    noise = watch(model, optimizer, every=1)
+    for _ in range(2):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        for p in parts:
+            (F.cross_entropy(model(x[p]), y[p]) / 3).backward()
+        optimizer.step()
+    q = float((weight**2).sum())
+    total, squares = float(c.sum(0) @ c.sum(0)), float((c**2).sum())
+    signal = (total - squares) / (1 - q)
+    for row in noise.history.itertuples():
+        close((row.gradient_sq_norm, row.trace), (signal, (squares - q * signal) / q))
+        assert row.n_examples == 12
+    assert noise.whole.n_skipped == 0
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4)])
+def test_equal_micro_batches_are_one_batch(sizes):
+    model, (x, y) = made(), data()
+    truth, optimizer = wanted(model, x, y), sgd(model)
+    noise = watch(model, optimizer, every=1)
+    for part in torch.arange(12).split(sizes):
+        (F.cross_entropy(model(x[part]), y[part]) / len(sizes)).backward()
+    optimizer.step()
+    close(last(noise), truth)
+
+
+@pytest.mark.parametrize("clip", ["norm", "value"])
+def test_gradients_are_taken_before_clipping(clip):
+    model, (x, y) = made(), data()
+    truth, optimizer = wanted(model, x, y), sgd(model)
+    noise = watch(model, optimizer, every=1)
+    F.cross_entropy(model(x), y).backward()
+    if clip == "norm":
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    else:
+        nn.utils.clip_grad_value_(model.parameters(), 1e-3)
+    optimizer.step()
+    close(last(noise), truth)
+
+
+def test_a_scaled_loss_and_overflows():
+    model, (x, y) = made(), data()
+    truth, optimizer = wanted(model, x, y), sgd(model, lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1)
+    noise = watch(model, optimizer, every=1)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss * (math.inf if step == 1 else 1)).backward()
+        if step == 2:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        scaler.step(optimizer)
+        scaler.update()
+    assert len(noise.history) == 3
+    assert noise.whole.n_skipped == 1
+    for row in noise.history.itertuples():
+        close((row.gradient_sq_norm, row.trace), truth)
+
+
+def test_autocast(monkeypatch):
+    """Half precision inside: as exact as its gradients, which have three digits."""
+    model, (x, y) = made(dtype=torch.float32), data(32)
+    truth, optimizer = wanted(model, x, y), sgd(model)
+    noise = watch(model, optimizer, every=1)
+    # Not every CPU has the instructions that oneDNN wants for half precision.
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    assert noise.history.trace.iloc[0] == pytest.approx(truth[1], rel=0.02)
+    assert noise.notes == ()
+
+
+def test_frozen_parameters():
+    model, (x, y) = made(), data()
+    model.table.requires_grad_(False)
+    model.inner.weight.requires_grad_(False)
+    model.norm.bias.requires_grad_(False)
+    model.out.weight.requires_grad_(False)
+    free = [p for p in model.parameters() if p.requires_grad]
+    truth, optimizer = wanted(model, x, y, free), sgd(model)
+    noise = watch(model, optimizer, every=1)
+    update(model, optimizer, x, y)
+    close(last(noise), truth)
+
+
+def test_dropout_with_the_masks_of_the_run():
+    model, (x, y) = made(dropout=0.4), data()
+    torch.manual_seed(5)
+    truth, optimizer = wanted(model, x, y), sgd(model)
+    noise = watch(model, optimizer, every=1)
+    torch.manual_seed(5)
+    update(model, optimizer, x, y)
+    close(last(noise), truth)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_activation_checkpoints(use_reentrant):
+    class Checkpointed(Net):
+        def forward(self, x):
+            h = checkpoint(self.body, self.table(x), use_reentrant=use_reentrant)
+            h = checkpoint(self.body, h, use_reentrant=use_reentrant)  # one layer, two uses
+            return self.out(h.mean(1))
+
+    torch.manual_seed(0)
+    model, (x, y) = Checkpointed().double(), data()
+    losses = F.cross_entropy(model(x), y, reduction="none")
+    # Reentrant checkpoints refuse autograd.grad: one backward pass an example.
+    rows = []
+    for i in range(12):
+        model.zero_grad()
+        losses[i].backward(retain_graph=True)
+        rows.append(torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
+    truth = noise_of(torch.stack(rows))
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, every=1)
+    update(model, optimizer, x, y)
+    close(last(noise), truth)
+
+
+def test_batch_normalisation_gives_contributions():
+    """What each example adds through copies of the parameters that are its own."""
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 5, dtype=torch.float64), torch.randint(3, (8,))
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)).double()
+    nn.init.normal_(model[1].weight)
+    own = [p.detach().expand(8, *p.shape).clone().requires_grad_() for p in model.parameters()]
+    W, b, scale, shift, V, c = own
+    h = torch.einsum("noi,ni->no", W, x) + b
+    h = (h - h.mean(0)) / (h.var(0, unbiased=False) + model[1].eps).sqrt() * scale + shift
+    out = torch.einsum("noi,ni->no", V, h.tanh()) + c
+    g = torch.autograd.grad(F.cross_entropy(out, y, reduction="sum"), own)
+    truth = noise_of(torch.cat([part.reshape(8, -1) for part in g], 1))
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, every=1)
+    update(model, optimizer, x, y)
+    close(last(noise), truth)
+    assert any("couples the examples" in note for note in noise.notes)
+
+
+def test_a_model_that_is_called_in_parts():
+    """As a LightningModule calls its own modules, and never itself."""
+    model, (x, y) = made(), data()
+    whole = nn.Module()
+    whole.encoder, whole.head = nn.Sequential(model.table, model.inner), nn.Linear(6, 3).double()
+
+    def losses(reduction):
+        return F.cross_entropy(whole.head(whole.encoder(x).mean(1)), y, reduction=reduction)
+
+    truth = noise_of(contributions(losses("none"), list(whole.parameters())))
+    optimizer = sgd(whole)
+    noise = watch(whole, optimizer, every=1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        losses("mean").backward()
+        optimizer.step()
+    row = noise.history.iloc[0]
+    close((row.gradient_sq_norm, row.trace), truth)
+    assert len(noise.history) == 2
+
+
+def test_parameters_without_a_rule():
+    torch.manual_seed(0)
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.rnn = nn.Embedding(9, 4), nn.GRU(4, 5, batch_first=True)
+            self.out = nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.out(self.rnn(self.table(x))[0][:, -1])
+
+    model, (x, y) = Own().double(), data()
+    truth, few = (
+        wanted(model, x, y),
+        wanted(model, x, y, [*model.table.parameters(), *model.out.parameters()]),
+    )
+    optimizer = sgd(model, lr=0.0)
+    noise = watch(model, optimizer, every=1)
+    update(model, optimizer, x, y)
+    close(last(noise), truth)
+    assert "rnn.weight_hh_l0" in noise.notes[0]
+    noise.close()
+    noise = watch(model, optimizer, every=1, uncovered="leave_out")
+    update(model, optimizer, x, y)
+    close(last(noise), few)
+    assert noise.notes[0].startswith("left out, because no rule covers them: rnn.bias_hh_l0")
+
+
+def test_two_calls_in_one_graph():
+    """Pairs, as in contrastive training: an example's two gradients are added, then squared."""
+    model, (x, y), (x2, _) = made(), data(), data(seed=2)
+
+    def losses(reduction):
+        return F.cross_entropy(model(x) * model(x2), y, reduction=reduction)
+
+    truth = noise_of(contributions(losses("none"), list(model.parameters())))
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, every=1)
+    losses("mean").backward()
+    optimizer.step()
+    close(last(noise), truth)
+
+
+def test_a_compiled_model():
+    model, (x, y) = made(), data()
+    truth = wanted(model, x, y)
+    compiled = torch.compile(model, backend="aot_eager")
+    optimizer = sgd(model, lr=0.0)
+    noise = watch(compiled, optimizer, every=2, per_layer=True)
+    for _ in range(3):
+        update(compiled, optimizer, x, y)
+    assert list(noise.history["update"]) == [0, 2]
+    close(last(noise), truth, rel=1e-7)
+    assert set(noise.layers.index) == {"table", "inner", "norm", "out"}
+    torch._dynamo.reset()
+
+
+def test_a_compiled_model_with_batch_normalisation_gets_a_sentence():
+    model, (x, y) = made(batch_norm=True), data()
+    compiled = torch.compile(model, backend="eager")
+    optimizer = sgd(model)
+    noise = watch(compiled, optimizer, every=1)
+    with pytest.warns(WatchWarning, match="watch the model uncompiled"):
+        update(compiled, optimizer, x, y)
+    assert noise.history.empty
+    torch._dynamo.reset()
+
+
+def test_the_pace_is_chosen_from_the_first_updates():
+    model, (x, y) = made(), data(32)
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, overhead=1e-6)
+    assert noise.every is None
+    for _ in range(12):
+        optimizer.zero_grad()
+        for part in torch.arange(32).split(16):
+            (F.cross_entropy(model(x[part]), y[part]) / 2).backward()
+        optimizer.step()
+    # One update to check the rules, six to take the time, all but none of the rest.
+    assert len(noise.history) == 7
+    assert noise.every > 1000
+    assert noise.examples is None or noise.examples <= 16
+    generous = made()
+    optimizer = sgd(generous)
+    noise = watch(generous, optimizer, overhead=1e6)
+    for _ in range(12):
+        update(generous, optimizer, x, y)
+    assert (noise.every, noise.examples, len(noise.history)) == (1, None, 12)
+
+
+def test_tokens_are_weighted_as_the_loss_weights_them():
+    """A mean over the valid tokens of sequences of unlike lengths."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(9, 5), nn.Tanh(), nn.Linear(5, 9)).double()
+    x, _ = data(n=8, length=6)
+    lengths = torch.tensor([6, 1, 3, 5, 2, 6, 4, 2])
+    y = torch.where(torch.arange(6) < lengths[:, None], x.roll(-1, 1), -100)
+    each = F.cross_entropy(model(x).mT, y, reduction="none").sum(1)
+    M = int(lengths.sum())
+    c = contributions(each / M, list(model.parameters()))
+    q = float(((lengths / M).double() ** 2).sum())
+    total, squares = float(c.sum(0) @ c.sum(0)), float((c**2).sum())
+    truth = (total - squares) / (1 - q), (squares - q * total) / (1 - q) * M
+    for reduction in ("mean", "sum"):
+        optimizer = sgd(model, lr=0.0)
+        with watch(model, optimizer, every=1, unit="token", reduction=reduction) as noise:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction=reduction).backward()
+            optimizer.step()
+        close(last(noise), truth)
+        assert noise.history.batch_size.iloc[0] == M
+        assert "(in tokens)" in repr(noise)
+
+
+def test_some_updates_and_some_examples_without_bias():
+    """At fixed weights and one batch: the mean over random parts is what all examples give."""
+    model, (x, y) = made(), data(12)
+    truth, optimizer = wanted(model, x, y), sgd(model, lr=0.0)
+    noise = watch(model, optimizer, every=2, examples=5, decay=0.0)
+    for _ in range(800):
+        update(model, optimizer, x, y)
+    frame = noise.history
+    assert list(frame["update"]) == list(range(0, 800, 2))
+    assert frame.trace.nunique() == 12  # as many neighbourhoods
+    for column, value in zip(("gradient_sq_norm", "trace"), truth, strict=True):
+        std = frame[column].std() / math.sqrt(len(frame))
+        assert abs(frame[column].mean() - value) < 4 * std
+
+
+def test_an_epoch_covers_the_noise_of_all_gradients():
+    """Fixed weights, 60 epochs in another order each, against ``gradient_noise`` of all data."""
+    torch.manual_seed(0)
+    x = torch.randn(160, 3)
+    y = (x[:, 0] + torch.randn(160) > 0).long()
+    model = nn.Linear(3, 2)
+    truth = ns.torch.gradient_noise(model, (x, y))
+    optimizer, hits, ratios = sgd(model, lr=0.0), 0, []
+    for seed in range(60):
+        order = torch.randperm(160, generator=torch.Generator().manual_seed(seed))
+        with watch(model, optimizer, every=1, decay=0.0) as noise:
+            for batch in order.split(16):
+                update(model, optimizer, x[batch], y[batch])
+        hits += truth.critical_batch_size in noise.interval()
+        ratios.append((noise.gradient_sq_norm.value, noise.trace.value))
+    # Batches of one epoch share no example, so that intervals for independent ones are not short.
+    assert hits >= 60 * 0.95 - 3 * math.sqrt(60 * 0.95 * 0.05)
+    for values, value in zip(
+        zip(*ratios, strict=True), (truth.gradient_sq_norm, truth.trace), strict=True
+    ):
+        std = np.std(values, ddof=1) / math.sqrt(60)
+        assert abs(np.mean(values) - value) < 4 * std + 1e-5 * value
+
+
+def test_readings_are_unbiased_over_batches():
+    """500 batches at fixed weights, against the gradients of all examples."""
+    model, (x, y) = made(), data(300)
+    truth, optimizer = wanted(model, x, y), sgd(model, lr=0.0)
+    noise = watch(model, optimizer, every=1, decay=0.0)
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        batch = torch.as_tensor(rng.choice(300, 8, replace=False))
+        update(model, optimizer, x[batch], y[batch])
+    for estimate, value in zip((noise.gradient_sq_norm, noise.trace), truth, strict=True):
+        assert abs(estimate.value - value) < 4 * estimate.std
+        assert estimate.std < 0.2 * value
+
+
+def trained(watching, **options):
+    torch.manual_seed(3)
+    model = Net(dropout=0.3, batch_norm=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    noise = watch(model, optimizer, **options) if watching else None
+    for k in range(12):
+        update(model, optimizer, *data(16, seed=k))
+    return model, noise
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"every": 1}, {"examples": 5}, {"every": 3}, {"every": 1, "norm": "adam"}],
+    ids=str,
+)
+def test_weights_are_the_same_to_the_bit(options):
+    plain, _ = trained(False)
+    seen, noise = trained(True, **options)
+    for key, value in plain.state_dict().items():
+        assert torch.equal(value, seen.state_dict()[key]), key
+    assert noise.whole.n_updates > 0
+
+
+def test_the_same_to_the_bit_where_positions_are_shared_and_parameters_uncovered():
+    class Places(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.places = nn.Embedding(9, 8), nn.Embedding(4, 8)
+            self.block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+            self.out = nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.out(self.block(self.table(x) + self.places(torch.arange(4))).mean(1))
+
+    def run(watching):
+        torch.manual_seed(0)
+        model = Places()
+        optimizer = sgd(model)
+        noise = watch(model, optimizer, every=2) if watching else None
+        for k in range(6):
+            update(model, optimizer, *data(16, seed=k))
+        return model.state_dict(), noise
+
+    (plain, _), (seen, noise) = run(False), run(True)
+    assert all(torch.equal(plain[key], seen[key]) for key in plain)
+    assert len(noise.history) == 3
+
+
+def test_it_goes_on_from_its_state():
+    def run(noise, model, optimizer, batches):
+        for k in batches:
+            update(model, optimizer, *data(16, seed=k))
+
+    model = made()
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, every=1, per_layer=True, n_train=100)
+    run(noise, model, optimizer, range(6))
+    whole = noise.state_dict()
+    noise.close()
+    model = made()
+    optimizer = sgd(model)
+    first = watch(model, optimizer, every=1, per_layer=True, n_train=100)
+    run(first, model, optimizer, range(3))
+    first.close()
+    second = watch(model, optimizer, every=1, per_layer=True, n_train=100)
+    second.load_state_dict(first.state_dict())
+    run(second, model, optimizer, range(3, 6))
+    assert second.state_dict() == whole
+    with pytest.raises(InputError, match="the state must have"):
+        second.load_state_dict({"whole": {}})
+
+
+def test_copies_and_checkpoints_of_a_watched_model_are_not_watched():
+    model, (x, y) = made(), data()
+    optimizer = sgd(model, lr=0.0)
+    noise = watch(model, optimizer, every=1)
+    update(model, optimizer, x, y)
+    twin = copy.deepcopy(model)
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    for other in (twin, torch.load(buffer, weights_only=False)):
+        F.cross_entropy(other(x), y).backward()
+    update(model, optimizer, x, y)
+    assert len(noise.history) == 2
+    assert noise.notes == ()
+    noise.close()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_validation_in_between_changes_nothing():
+    model, (x, y) = made(), data()
+    truth, optimizer = wanted(model, x, y), sgd(model, lr=0.0)
+    noise = watch(model, optimizer, every=1)
+    for _ in range(2):
+        update(model, optimizer, x, y)
+        model.eval()
+        with torch.no_grad():
+            model(x[:5])
+        model.train()
+    assert len(noise.history) == 2
+    close(last(noise), truth)
+
+
+def test_without_an_optimiser():
+    model, (x, y) = made(), data()
+    truth = wanted(model, x, y)
+    with watch(model, every=1) as noise:
+        F.cross_entropy(model(x), y).mul(8).backward()
+        noise.step(loss_scale=8)
+    close(last(noise), truth)
+    assert noise.noise_scale is None
+
+
+def bad(model, optimizer, x, y, use):
+    """One update after a good one."""
+    optimizer.zero_grad()
+    if use == "backward twice":
+        loss = F.cross_entropy(model(x), y)
+        loss.backward(retain_graph=True)
+        loss.backward()
+    elif use == "never zeroed":
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        F.cross_entropy(model(x), y).backward()
+    elif use == "unlike batches":
+        (F.cross_entropy(model(x), y) + F.cross_entropy(model(x[:5]), y[:5])).backward()
+    elif use == "clipped in between":
+        F.cross_entropy(model(x), y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        ("backward twice", "backward ran twice"),
+        ("never zeroed", "call zero_grad()"),
+        ("unlike batches", "batches of different sizes"),
+        ("clipped in between", "gradients changed between"),
+        ("no gradient", "no gradient reached"),
+    ],
+)
+def test_bad_use_gets_a_sentence_and_the_run_goes_on(use, sentence):
+    (x, y), ends = data(), []
+    for watching in (False, True):
+        model = made()
+        optimizer = sgd(model)
+        noise = watch(model, optimizer, every=1) if watching else None
+        update(model, optimizer, x, y)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            bad(model, optimizer, x, y, use)
+            bad(model, optimizer, x, y, use)
+        update(model, optimizer, x, y)
+        ends.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    assert torch.equal(*ends)
+    (warning,) = [w for w in caught if w.category is WatchWarning]
+    assert sentence in str(warning.message)
+    assert noise.whole.n_skipped >= 2
+    assert math.isfinite(noise.history.trace.iloc[-1])
+
+
+def test_a_loss_that_is_not_what_it_was_said_to_be():
+    model, (x, y) = made(), data()
+    for said, really in (("mean", "sum"), ("sum", "mean")):
+        optimizer = sgd(model, lr=0.0)
+        with watch(model, optimizer, every=1, reduction=said) as noise:
+            with pytest.warns(WatchWarning, match=f"the loss is a {really} over the batch"):
+                update(model, optimizer, x, y, really)
+            update(model, optimizer, x, y, really)  # said once
+        assert len(noise.history) == 2
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weights_of_rows_are_read_from_cross_entropies_alone(smoothing):
+    z = torch.randn(6, 4, 5, requires_grad=True)
+    y = torch.randint(5, (6, 4))
+    y[2:] = -100
+    loss = F.cross_entropy(z.flatten(0, 1), y.flatten(), label_smoothing=smoothing)
+    (3 * loss).backward()
+    told = row_weight(z, z.grad)
+    assert (told is None) == bool(smoothing)
+    if not smoothing:
+        assert told == (pytest.approx(3 / 8, rel=1e-5), 8)
+    squared = torch.randn(6, 5, requires_grad=True)
+    (squared**2).mean().backward()
+    assert row_weight(squared, squared.grad) is None
+
+
+def test_numbers_that_are_not_finite_are_skipped_and_counted():
+    model, (x, y) = made(), data()
+    optimizer = sgd(model, lr=0.0)
+    noise = watch(model, optimizer, every=1)
+    for factor in (1, math.nan, math.inf, 1):
+        optimizer.zero_grad()
+        (F.cross_entropy(model(x), y) * factor).backward()
+        optimizer.param_groups[0]["lr"] = 0.0
+        for p in model.parameters():
+            p.grad = torch.nan_to_num(p.grad, 0, 0, 0)
+        optimizer.step()
+    assert (noise.whole.n_updates, noise.whole.n_skipped) == (2, 2)
+    assert "2 skipped" in repr(noise)
+
+
+def test_a_second_watch_takes_over():
+    model, (x, y) = made(), data()
+    optimizer = sgd(model)
+    first = watch(model, optimizer, every=1)
+    with pytest.warns(WatchWarning, match="watched already"):
+        second = watch(model, optimizer, every=1)
+    update(model, optimizer, x, y)
+    assert (len(first.history), len(second.history)) == (0, 1)
+
+
+def test_a_failure_inside_does_not_reach_the_run(monkeypatch):
+    from noisescale.torch import observer
+
+    def broken(*_):
+        raise RuntimeError("no memory left\nfor this")
+
+    monkeypatch.setattr(observer, "sum_of_squares", broken)
+    model, (x, y) = made(), data()
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, every=1)
+    with pytest.warns(WatchWarning, match="measuring failed, RuntimeError: no memory left"):
+        update(model, optimizer, x, y)
+    assert noise.whole.n_skipped == 1
+
+
+def test_adam_is_measured_from_its_second_step_on():
+    model, (x, y) = made(), data()
+    optimizer = torch.optim.Adam(model.parameters())
+    noise = watch(model, optimizer, n_train=100, every=1, norm="adam")
+    for _ in range(3):
+        update(model, optimizer, x, y)
+    assert list(noise.history["update"]) == [1, 2]
+    assert noise.noise_scale is None  # the paper's is of SGD
+    model = made()
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, every=1, norm="adam")
+    update(model, optimizer, x, y)
+    with pytest.warns(WatchWarning, match="needs the second moments"):
+        update(model, optimizer, x, y)
+    update(model, optimizer, x, y)  # said once
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, o: watch("x", o), "model must be a torch.nn.Module, got str"),
+        (lambda m, o: watch(m, "x"), "optimizer must be a torch.optim.Optimizer, got str"),
+        (lambda m, o: watch(m, o, every=0), "every must be at least 1, got 0"),
+        (lambda m, o: watch(m, o, examples=1.5), "examples must be a whole number, got 1.5"),
+        (lambda m, o: watch(m, o, overhead=0), "overhead must be .* above 0, got 0"),
+        (lambda m, o: watch(m, o, reduction="none"), "reduction must be one of mean, sum"),
+        (lambda m, o: watch(m, o, norm="l1"), "norm must be one of l2, adam"),
+        (lambda m, o: watch(m, o, unit="word"), "unit must be one of example, token"),
+        (lambda m, o: watch(m, o, uncovered="no"), "uncovered must be one of func, leave_out"),
+        (lambda m, o: watch(m, o, decay=1), r"decay must be .* in \[0, 1\)"),
+        (lambda m, o: watch(m, norm="adam"), "needs the optimizer"),
+        (lambda m, o: watch(nn.DataParallel(m), o), "use DistributedDataParallel"),
+        (lambda m, o: watch(m.requires_grad_(False), o), "no parameters that require gradients"),
+    ],
+)
+def test_bad_input_gets_one_sentence(call, message):
+    model = made()
+    with pytest.raises(InputError, match=message):
+        call(model, sgd(model))
