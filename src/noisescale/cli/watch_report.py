@@ -55,9 +55,10 @@ def render_history(record: "NoiseRecord", name: str) -> str:
                 "run (McCandlish et al. 2018), with the range that the interval leaves.",
             ),
         ):
-            figure = draw().figure
+            figure = draw().get_figure(root=True)
+            assert figure is not None
             figure.set_size_inches(7.5, 4)
-            pictures.append((to_svg(figure), caption))  # type: ignore[arg-type]
+            pictures.append((to_svg(figure), caption))
     frame = record.history
     every = max(1, -(-len(frame) // _ROWS))
     shown = frame.iloc[::-every].iloc[::-1]  # the last among them

@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from noisescale.jobs.packing import unpack
 from noisescale.jobs.record import RESULT_FORMAT, guarded
-from noisescale.tune.function import unpack
 
 WORK = "noisescale.tune.branches:run_branches"
 ARGUMENTS = ("batch_size", "learning_rate", "n_examples", "seed")

@@ -23,18 +23,19 @@ from numpy.typing import NDArray
 from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.jobs.execution import complete
+from noisescale.jobs.identity import identity
+from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore, make_folder
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.tune.branches import WORK, Branch, TrainFrom, file_digest
-from noisescale.tune.critical_result import BatchOutcome, CriticalBatch
+from noisescale.tune.critical_result import BatchOutcome, CriticalBatch, OutcomeFinding
 from noisescale.tune.decide import paired_difference, usual_spread
-from noisescale.tune.function import pack
-from noisescale.tune.identity import identity
 from noisescale.uncertainty import Estimate, mean_of
 
 Array = NDArray[np.float64]
 _MISFIT = 0.25  # a line so far off describes something else
+_FINDINGS: dict[str, OutcomeFinding] = {"fell": "worse", "rose": "better", "held": "same"}
 RULES = {"linear": 1.0, "sqrt": 0.5, "constant": 0.0}
 
 
@@ -122,7 +123,7 @@ def measure_critical_batch(
         ]
         for size, rate in zip(sizes, rates, strict=True)
     ]
-    curves, seconds = _made(branches, pack(bound), store, executor, workers, progress)
+    curves, seconds = _made(branches, pack(bound, "train_from"), store, executor, workers, progress)
     outcomes, critical, target = analyse(sizes, rates, curves, target_loss, notes)
     return CriticalBatch(
         critical_batch_size=critical,
@@ -232,7 +233,7 @@ def analyse(
             learning_rate=rate,
             loss=mean_of(row),
             difference=Estimate(0.0 - d.mean, d.std, n=d.n_seeds),
-            finding={"fell": "worse", "rose": "better", "held": "same"}.get(d.finding, "unclear"),
+            finding=_FINDINGS.get(d.finding, "unclear"),
             examples=mean_of(e).interval(),
         )
         for size, rate, row, e in zip(sizes, rates, losses, crossed, strict=True)

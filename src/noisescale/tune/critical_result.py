@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+OutcomeFinding = Literal["same", "worse", "better", "unclear"]
+
+
 @dataclass(frozen=True)
 class BatchOutcome:
     """One batch size.
@@ -27,7 +30,7 @@ class BatchOutcome:
     learning_rate: float
     loss: Estimate
     difference: Estimate
-    finding: Literal["same", "worse", "better", "unclear"]
+    finding: OutcomeFinding
     examples: Estimate
 
 
