@@ -18,7 +18,6 @@ from pytorch.zoo import Attention, animal  # noqa: E402
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 
 

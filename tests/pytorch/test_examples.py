@@ -12,7 +12,6 @@ from oracles.torch_evidence import BruteForce, nll_of  # noqa: E402
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 SMALL = {
     "cnn": {"n_train": 20, "iterations": 30},

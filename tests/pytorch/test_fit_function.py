@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch add
 pytestmark = [
     pytest.mark.frameworks,
     # PyTorch's own forward derivatives use it.
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 
 RNG = np.random.default_rng(0)

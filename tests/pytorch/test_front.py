@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
     # PyTorch's own forward differentiation uses what PyTorch deprecates.
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 
 NETWORK = ns.DenseNetwork((8, 7, 4))

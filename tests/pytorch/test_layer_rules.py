@@ -9,7 +9,6 @@ from noisescale.torch.capture import checked_plan, layers_with_rules, record  # 
 nn = torch.nn
 pytestmark = [
     pytest.mark.frameworks,
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),
 ]
 

@@ -13,7 +13,6 @@ import noisescale.torch as nst  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 
 

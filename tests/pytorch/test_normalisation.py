@@ -9,7 +9,6 @@ from pytorch.zoo import animal  # noqa: E402
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 
 

@@ -22,7 +22,6 @@ nn = torch.nn
 F = nn.functional
 pytestmark = [
     pytest.mark.frameworks,
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 
 

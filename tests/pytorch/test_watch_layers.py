@@ -10,7 +10,6 @@ nn = torch.nn
 F = nn.functional
 pytestmark = [
     pytest.mark.frameworks,
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),
 ]
 N = 6

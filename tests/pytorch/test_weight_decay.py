@@ -10,7 +10,6 @@ import noisescale.torch as nst  # noqa: E402
 
 pytestmark = [
     pytest.mark.frameworks,
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
 ]
 
 

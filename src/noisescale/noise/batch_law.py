@@ -42,6 +42,11 @@ class BestBatch:
         branch: ``"noise"`` or ``"epochs"``, whichever is larger.
         noise, epochs: what each branch gives alone.
         notes: where the law has no answer of its own.
+
+    >>> import noisescale as ns
+    >>> best = ns.PAPER_LAW.predict(learning_rate=0.1, n_train=1_000, momentum=0.9, steps=10_000)
+    >>> best.branch, round(best.value)
+    ('noise', 22)
     """
 
     value: float

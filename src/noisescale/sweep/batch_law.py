@@ -91,8 +91,20 @@ def fit_batch_size_law(
         sharpness: q, which runs hardly determine.
         n_resamples: for the intervals.
 
-    >>> import noisescale as ns, pandas as pd                    # doctest: +SKIP
-    >>> law = ns.fit_batch_size_law(pd.read_csv("results/figure7.csv"), power=0.25)
+    >>> import numpy as np, pandas as pd, noisescale as ns
+    >>> def accuracy(u):  # u = ln(B/best): a wall on the noisy side
+    ...     return 0.9 - 0.02 * (1 - (1 + 2.2 * u) * np.exp(-2.2 * u))
+    >>> rows = [
+    ...     {"learning_rate": 0.1, "momentum": 0.9, "n_train": N, "steps": T, "batch_size": B,
+    ...      "seed": seed, "status": "done",
+    ...      "test_accuracy": accuracy(np.log(B / best)) + 1e-5 * (B * seed % 3)}
+    ...     for N, T, best in ((1_000, 10_000, 25), (50_000, 5_000, 150))
+    ...     for B in (14, 20, 28, 40, 56, 80, 112, 160, 224, 320) for seed in range(3)
+    ...     if 0.5 < B / best < 3
+    ... ]
+    >>> law = ns.fit_batch_size_law(pd.DataFrame(rows), power=0.25, n_resamples=10)
+    >>> law.n_settings, bool(10 < law.scale.value < 30), bool(10 < law.epochs.value < 20)
+    (2, True, True)
     """
     sharpness = check_number("sharpness", sharpness, "from 1 to 100", lambda v: 1 <= v <= 100)
     n_resamples = check_whole("n_resamples", n_resamples, at_least=2)

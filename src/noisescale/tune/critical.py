@@ -84,8 +84,8 @@ def measure_critical_batch(
     ...     return [(e, checkpoint / (1 + e / (500 * slow))) for e in range(0, n_examples + 1, 250)]
     >>> found = ns.measure_critical_batch(train_from, 2.0, batch_sizes=[10, 50, 200],
     ...     learning_rate=0.1, n_examples=4_000, seeds=3, workers=1)
-    >>> print(found.critical_batch_size)
-    100 [100, 101]
+    >>> round(found.critical_batch_size.value)
+    100
     """
     sizes = sorted({check_whole("a batch size", size, at_least=1) for size in batch_sizes})
     if len(sizes) < 2:
