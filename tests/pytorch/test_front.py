@@ -16,7 +16,6 @@ import noisescale.torch as nst  # noqa: E402
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
-    # PyTorch's own forward differentiation uses what PyTorch deprecates.
 ]
 
 NETWORK = ns.DenseNetwork((8, 7, 4))
