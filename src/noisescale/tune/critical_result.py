@@ -10,6 +10,8 @@ from noisescale.uncertainty import Estimate, finite_only
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Meaning = Literal["same", "worse", "better", "unclear"]
+
 
 @dataclass(frozen=True)
 class BatchOutcome:
@@ -27,7 +29,7 @@ class BatchOutcome:
     learning_rate: float
     loss: Estimate
     difference: Estimate
-    finding: Literal["same", "worse", "better", "unclear"]
+    finding: Meaning
     examples: Estimate
 
 
