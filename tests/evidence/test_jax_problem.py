@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import noisescale as ns
+from noisescale.evidence.jax_problem import jax_problem
 from oracles.models import NETWORK, affine, data, linear, params_of
 
 
@@ -123,3 +124,23 @@ def test_the_global_precision_is_left_alone(fitted):
     params, data, _ = fitted
     ns.log_evidence(affine, params, data, prior_precision=0.5)
     assert jnp.ones(1).dtype == jnp.float32
+
+
+def test_operations_that_promote_nothing():
+    """``lax`` convolutions want one dtype: float32 images are widened wherever params are."""
+
+    def apply(params, x):
+        images = x.reshape(-1, 4, 4, 1)
+        numbers = ("NHWC", "HWIO", "NHWC")
+        z = jax.lax.conv_general_dilated(images, params, (2, 2), "SAME", dimension_numbers=numbers)
+        return z.reshape(len(x), -1)
+
+    rng = np.random.default_rng(0)
+    kernel = rng.normal(size=(2, 2, 1, 1)).astype(np.float32)
+    x, y = rng.normal(size=(9, 16)).astype(np.float32), rng.integers(4, size=9)
+    narrow, wide = (
+        jax_problem(apply, kernel.astype(dtype), (x.astype(dtype), y), "categorical")
+        for dtype in (np.float32, np.float64)
+    )
+    assert narrow.facts() == wide.facts()
+    np.testing.assert_array_equal(narrow.roots(), wide.roots())

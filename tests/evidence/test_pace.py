@@ -103,3 +103,19 @@ def test_ctrl_c_does_not_wait_for_native_code(start_python):
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
     assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.4, "under a second"),
+        (3.14, "about 3.1 s"),
+        (110, "about 110 s"),
+        (600, "about 10 min"),
+        (7200 * 10, "about 20 h"),
+        (86400 * 140, "about 140 days"),
+        (86400 * 25_000, "about 25,000 days"),
+    ],
+)
+def test_times_are_readable(seconds, shown):
+    assert pace.shown_seconds(seconds) == shown

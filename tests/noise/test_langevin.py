@@ -9,13 +9,12 @@ from noisescale.errors import InputError
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.langevin import (
     State,
-    check_step,
     corrected_sgld,
-    largest_step,
     momentum_langevin,
     overdamped,
     run_chains,
 )
+from noisescale.noise.stability import check_step, largest_step
 
 CURVATURES = jnp.array([0.5, 1.0, 4.0])
 KEY = jax.random.key(0)

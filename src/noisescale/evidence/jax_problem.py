@@ -24,9 +24,8 @@ from noisescale.evidence.curvature.gauss_newton import (
 )
 from noisescale.evidence.curvature.hessian import dense_hessian
 from noisescale.evidence.curvature.layers import DenseLayers
-from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.curvature.model import Architecture, Model, activations
 from noisescale.evidence.curvature.products import (
-    activations,
     curvature_operator,
     nll_and_gradient,
     row_blocks,
@@ -232,7 +231,8 @@ class JaxProblem:
     def rows_at_once(self) -> int:
         """How many rows a block of them should have."""
         facts = self.facts()
-        few = min(BLOCK_BYTES / (8 * facts.p), BLOCK_FLOPS / (3 * facts.pass_flops))
+        numbers = facts.p + 4 * facts.activations
+        few = min(BLOCK_BYTES / (8 * numbers), BLOCK_FLOPS / (3 * facts.pass_flops))
         return int(np.clip(few, 1, 512))
 
     def layer_kernel(self, L: Array, rows: Rows) -> LayerRows | None:
@@ -385,7 +385,7 @@ def _check_nll(model: Model) -> None:
     """A user's nll must give one number an example: a broadcast would pass unnoticed."""
     for n in {1, len(model.y)}:
         with jax.enable_x64(True):
-            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.x[:n])
+            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.block(slice(n))[0])
             try:
                 shape = jax.eval_shape(
                     model.architecture.likelihood.nll, outputs, model.y[:n]
@@ -405,7 +405,7 @@ def _check_nll(model: Model) -> None:
 
 def _pass_flops(model: Model) -> float:
     n = min(8, len(model.x))
-    x = np.zeros((n, *model.x.shape[1:]), model.x.dtype)
+    x = np.zeros((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
     with jax.enable_x64(True):
         lowered = jax.jit(model.architecture.outputs).lower(model.w, x)
     analysis: Any = lowered.cost_analysis() or {}

@@ -140,8 +140,9 @@ def shown_seconds(seconds: float) -> str:
     """A time in the unit that fits it."""
     if seconds < 1:
         return "under a second"
-    for unit, length in (("s", 60), ("min", 60), ("h", 24)):
+    unit = "s"
+    for longer, length in (("min", 60), ("h", 60), ("days", 24)):
         if seconds < 2 * length:
-            return f"about {seconds:.2g} {unit}"
-        seconds /= length
-    return f"about {seconds:.2g} days"
+            break
+        seconds, unit = seconds / length, longer
+    return f"about {seconds:.2g} {unit}" if seconds < 99.5 else f"about {seconds:,.0f} {unit}"

@@ -31,7 +31,7 @@ EXACT = ("dense", "dual")
 # Operations that "auto" gives an exact method: ten minutes at 50 Gflop/s, a core or two.
 _PATIENCE = 3e13
 _WORTH_MEASURING = 2e10  # operations: about a second
-_BLOCK = 1 << 28  # bytes of a block and its temporaries
+_BLOCK = 1 << 27  # bytes of a block
 _OVERHEAD = 1 << 25  # of whatever is there once: the model's copies, compiled programs
 
 
@@ -102,13 +102,15 @@ def preflight(
 def cost(method: str, curvature: str, facts: Facts) -> MethodCost:
     """Memory and time of one method."""
     memory, work = METHODS[method].cost(facts, curvature)
-    return MethodCost(method, memory + block_bytes(facts), work, work / arithmetic_rate())
+    held = memory + block_bytes(method, facts)
+    return MethodCost(method, held, work, work / arithmetic_rate())
 
 
-def block_bytes(facts: Facts) -> float:
+def block_bytes(method: str, facts: Facts) -> float:
     """What a block of examples takes in work, beside what a method holds."""
-    k = facts.rows_an_example
-    an_example = 8.0 * ((4 + k) * facts.activations + 2 * k * facts.p)
+    k = 0 if method == "lanczos" else facts.rows_an_example
+    formed = k * facts.p if method in EXACT else 0
+    an_example = 8.0 * ((4 + k) * facts.activations + formed)
     return min(facts.N * an_example, max(_BLOCK, an_example)) + _OVERHEAD
 
 

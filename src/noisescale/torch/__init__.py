@@ -30,6 +30,7 @@ from noisescale.evidence.result import Evidence
 from noisescale.evidence.select import Select
 from noisescale.noise.gradients import GradientNoise, noise_of
 from noisescale.noise.watch.record import WatchWarning
+from noisescale.torch.langevin import langevin
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function
@@ -41,6 +42,7 @@ __all__ = [
     "WatchWarning",
     "evidence_curve",
     "gradient_noise",
+    "langevin",
     "log_evidence",
     "posterior_predict",
     "prior_precision_of",

@@ -54,12 +54,14 @@ class Ways:
 
         return every
 
-    def directions(self, function: Function) -> Function:
-        """``function`` of one direction for each row of several, stacked."""
-        return lambda V: self._either(
+    def directions(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """``function`` of one direction, or one of several things, for each of them, stacked."""
+        return lambda *parts: self._either(
             "directions",
-            lambda: vmap(function)(V),
-            lambda: torch.stack([function(v) for v in V]),
+            lambda: vmap(function)(*parts),
+            lambda: torch.stack(
+                [function(*taken(parts, i)) for i in range(leaves(parts)[0].shape[0])]
+            ),
         )
 
     def _either(

@@ -311,6 +311,10 @@ class TorchProblem(ByExamples):
         x, y = self.inputs(rows, precision), self.targets(rows, precision)
         return lambda w: self.nll(self.apply(precision, w, x), y)
 
+    def nll_sum(self, precision: str, rows: slice) -> Callable[[torch.Tensor], torch.Tensor]:
+        """The summed nll of some examples as a function of the flat parameters."""
+        return self._nll_sum(precision, rows)[0]
+
     def _nll_sum(
         self, precision: str, rows: slice
     ) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:

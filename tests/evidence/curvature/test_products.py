@@ -11,8 +11,8 @@ import noisescale as ns
 from noisescale.evidence.curvature import products
 from noisescale.evidence.curvature.gauss_newton import dense_ggn
 from noisescale.evidence.curvature.hessian import dense_hessian
-from noisescale.evidence.curvature.model import Model
-from noisescale.evidence.curvature.products import activations, curvature_operator
+from noisescale.evidence.curvature.model import Model, activations
+from noisescale.evidence.curvature.products import curvature_operator
 from noisescale.likelihood import LIKELIHOODS
 
 NETWORK = ns.DenseNetwork((6, 5, 4, 3))

@@ -82,7 +82,9 @@ class Model:
     def n_outputs(self) -> int:
         """Outputs an example, C."""
         with jax.enable_x64(True):
-            return int(jax.eval_shape(self.architecture.outputs, self.w, self.x[:1]).shape[1])
+            return int(
+                jax.eval_shape(self.architecture.outputs, self.w, self.block(slice(1))[0]).shape[1]
+            )
 
     def block(self, rows: Any, precision: str = "float64") -> tuple[NDArray[Any], NDArray[Any]]:
         """Some examples, their real numbers in this precision."""
@@ -93,6 +95,22 @@ class Model:
         )
 
     def blocks(self, x: NDArray[Any]) -> Iterator[slice]:
-        """Rows of ``x`` whose Jacobian fits into a block of memory."""
-        rows = max(1, BLOCK_BYTES // (8 * self.n_outputs * self.n_params))
+        """Rows of ``x`` whose Jacobian, with what it takes on the way, fits into a block."""
+        numbers = self.n_outputs * (self.n_params + 4 * activations(self))
+        rows = max(1, BLOCK_BYTES // (8 * numbers))
         return (slice(start, start + rows) for start in range(0, len(x), rows))
+
+
+def activations(model: Model) -> int:
+    """Numbers that one example adds to a forward pass: all that the program computes on the way."""
+    sizes = []
+    for n in (1, 2):
+        rows = np.empty((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
+        with jax.enable_x64(True):
+            program = jax.make_jaxpr(model.architecture.outputs)(model.w, rows)
+        sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
+    return max(sizes[1] - sizes[0], math.prod(model.x.shape[1:]), 1)
+
+
+def _size(variable: Any) -> int:
+    return math.prod(getattr(variable.aval, "shape", ()))

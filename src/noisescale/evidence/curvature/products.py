@@ -4,7 +4,6 @@ Neither p x p nor N x p numbers are ever held: what a product takes in memory is
 and the activations of one block of examples.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
@@ -19,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.gauss_newton import ggn_products
 from noisescale.evidence.curvature.hessian import hessian_products
-from noisescale.evidence.curvature.model import Architecture, Model
+from noisescale.evidence.curvature.model import Architecture, Model, activations
 from noisescale.evidence.pace import tick
 from noisescale.evidence.problem import Precision
 
@@ -100,21 +99,6 @@ def row_blocks(model: Model, n_directions: int, precision: Precision) -> Iterato
     devices = jax.local_device_count()  # each takes an equal part
     rows = int(np.clip(devices * (_BLOCK_BYTES // bytes_a_row), devices, len(model.x)))
     return (slice(start, start + rows) for start in range(0, len(model.x), rows))
-
-
-def activations(model: Model) -> int:
-    """Numbers that one example adds to a forward pass: all that the program computes on the way."""
-    sizes = []
-    for n in (1, 2):
-        rows = np.empty((n, *model.x.shape[1:]), model.x.dtype)
-        with jax.enable_x64(True):
-            program = jax.make_jaxpr(model.architecture.outputs)(model.w, rows)
-        sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
-    return max(sizes[1] - sizes[0], math.prod(model.x.shape[1:]), 1)
-
-
-def _size(variable: Any) -> int:
-    return math.prod(getattr(variable.aval, "shape", ()))
 
 
 @partial(jax.jit, static_argnums=0)

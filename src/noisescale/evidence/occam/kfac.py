@@ -57,7 +57,7 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     block = sample_rows(problem, facts)
     made, _ = timed(lambda: problem.kronecker(block))
     cubes = sum(w.groups * (w.inputs**3 + w.outputs**3) for w in facts.weights)
-    return made * facts.rows / len(block) + 25 * cubes / rate
+    return made * facts.rows / len(block) + 12 * cubes / rate
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
