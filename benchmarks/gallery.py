@@ -229,7 +229,8 @@ def direct(updates: int = 200, n_examples: int = 8192, seeds: int = 8) -> dict:
         optimizer.step()
     checkpoint = {name: p.numpy().copy() for name, p in model.state_dict().items()}
     # What gradients say: of many images at the checkpoint, and on the smallest batch's way.
-    exact = gradient_noise(model, (x[:8000], y[:8000])).critical_batch_size
+    noise = gradient_noise(model, (x[:8000], y[:8000]))
+    exact = Estimate(noise.critical_batch_size or np.nan, low=noise.low, high=noise.high)
     rate, readings = 0.00625, []
     at = {"batch_size": 16, "learning_rate": rate, "n_examples": n_examples}
     for seed in range(seeds):
@@ -300,11 +301,11 @@ def branch(checkpoint, *, batch_size, learning_rate, n_examples, seed, seen=None
 
 
 def main() -> None:
-    measured = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in sys.argv[1:] or ("text", "images", "trainer", "direct"):
         began = time.process_time()
         found = globals()[name]()
         seconds = time.process_time() - began + found.get("seconds", 0.0)  # of workers
+        measured = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         measured[name] = found | {"seconds": round(seconds)}
         print(json.dumps(measured[name], indent=1))
         RESULTS.write_text(json.dumps(finite_only(measured), indent=1) + "\n")
