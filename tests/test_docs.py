@@ -1,5 +1,6 @@
 """The pages tell the truth: their code runs, prints what they show, and their commands exist."""
 
+import json
 import os
 import re
 import subprocess
@@ -164,3 +165,32 @@ def test_commands_are_found():
     text = "`noisescale recipe --to 3`, `noisescale`\n```\nnoisescale data  # what\nmake x\n```\n"
     assert list(_commands(text)) == [["data"], ["recipe", "--to", "3"]]
     assert sum(len(list(_commands(_text(page)))) for page in PAGES) >= 10
+
+
+def test_the_gallery_shows_what_its_script_measured():
+    page = _text(ROOT / "docs" / "gallery.md")
+    assert (ROOT / re.search(r"benchmarks/\w+\.py", page)[0]).is_file()
+    shown = re.findall(r"!\[[^\]]+\]\((gallery-\w+\.png)\)", page)
+    assert len(shown) == 4
+    assert all(0 < (ROOT / "docs" / name).stat().st_size < 100_000 for name in shown)
+    measured = json.loads(_text(ROOT / "benchmarks" / "results" / "gallery.json"))
+    assert {f"gallery-{name}.png" for name in measured} == set(shown)
+    words = " ".join(page.split())
+    for sentence in measured["text"]["advice"].splitlines()[:2]:
+        assert sentence in words
+    for line in measured["direct"]["text"].splitlines():
+        assert " ".join(line.split()) in words
+    for row in (
+        *measured["images"]["points"][::4],
+        measured["text"]["points"][-1],
+        measured["trainer"]["training"]["points"][-1],
+        *measured["trainer"]["fine-tuning"]["points"][::4],
+        measured["direct"]["proxy"],
+    ):
+        b, low, high = (_three(row[name]) for name in ("value", "low", "high"))
+        assert f"{b} [{low}, {high}]" in words
+
+
+def _three(value):
+    """Three digits, as the page writes them."""
+    return f"{float(f'{value:.3g}'):,.0f}"

@@ -1,6 +1,10 @@
 """The callback in Lightning's own Trainer, against gradients of single examples by definition."""
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -168,3 +172,34 @@ def test_several_optimisers_are_not_measured(tmp_path):
 def test_settings_that_there_are_not_are_refused():
     with pytest.raises(InputError, match="no setting 'batch'"):
         NoiseScaleCallback(batch=3)
+
+
+TWO = """
+import sys
+import torch
+from test_lightning import Module, NoiseScaleCallback, fit, loader, readings
+
+if __name__ == "__main__":
+    callback = NoiseScaleCallback(every=1)
+    fit(Module(), [callback], sys.argv[1], epochs=1, data=loader(16, 8), devices=2, strategy="ddp")
+    print("READ", *readings(callback)[0], flush=True)
+"""
+
+
+@pytest.mark.long
+def test_two_processes_read_what_one_reads(tmp_path):
+    """One update of all 16 examples, so that how they are shared out makes no difference."""
+    callback = NoiseScaleCallback(every=1)
+    fit(Module(), [callback], tmp_path, epochs=1, data=loader(16, 16))
+    (tmp_path / "two.py").write_text(TWO)
+    tests = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "two.py", tmp_path],
+        env=os.environ | {"PYTHONPATH": tests, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+    )
+    told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("READ")]
+    assert len(told) == 2, done.stderr
+    for numbers in told:
+        assert tuple(map(float, numbers)) == pytest.approx(readings(callback)[0], rel=1e-9)

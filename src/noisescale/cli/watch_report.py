@@ -37,6 +37,8 @@ def report_history(log: Path, *, json: bool, quiet: bool) -> None:
 
 def render_history(record: "NoiseRecord", name: str) -> str:
     """The page of a history: figures inside as data addresses, the history to download."""
+    from matplotlib.figure import Figure
+
     from noisescale.paper.report import page_environment, page_style
     from noisescale.paper.style import house_style, to_svg
 
@@ -55,9 +57,8 @@ def render_history(record: "NoiseRecord", name: str) -> str:
                 "run (McCandlish et al. 2018), with the range that the interval leaves.",
             ),
         ):
-            figure = draw().get_figure(root=True)
-            assert figure is not None
-            figure.set_size_inches(7.5, 4)
+            figure = Figure(figsize=(7.5, 4), layout="constrained")
+            draw(figure.add_subplot())
             pictures.append((to_svg(figure), caption))
     frame = record.history
     every = max(1, -(-len(frame) // _ROWS))

@@ -29,13 +29,18 @@ from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore, make_folder
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.tune.branches import WORK, Branch, TrainFrom, file_digest
-from noisescale.tune.critical_result import BatchOutcome, CriticalBatch, OutcomeFinding
+from noisescale.tune.critical_result import BatchOutcome, CriticalBatch, Meaning
 from noisescale.tune.decide import paired_difference, usual_spread
 from noisescale.uncertainty import Estimate, mean_of
 
 Array = NDArray[np.float64]
 _MISFIT = 0.25  # a line so far off describes something else
-_FINDINGS: dict[str, OutcomeFinding] = {"fell": "worse", "rose": "better", "held": "same"}
+_MEANING: dict[str, Meaning] = {
+    "fell": "worse",
+    "rose": "better",
+    "held": "same",
+    "unclear": "unclear",
+}
 RULES = {"linear": 1.0, "sqrt": 0.5, "constant": 0.0}
 
 
@@ -233,7 +238,7 @@ def analyse(
             learning_rate=rate,
             loss=mean_of(row),
             difference=Estimate(0.0 - d.mean, d.std, n=d.n_seeds),
-            finding=_FINDINGS.get(d.finding, "unclear"),
+            finding=_MEANING[d.finding],
             examples=mean_of(e).interval(),
         )
         for size, rate, row, e in zip(sizes, rates, losses, crossed, strict=True)

@@ -10,8 +10,7 @@ from noisescale.uncertainty import Estimate, finite_only
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-OutcomeFinding = Literal["same", "worse", "better", "unclear"]
+Meaning = Literal["same", "worse", "better", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class BatchOutcome:
     learning_rate: float
     loss: Estimate
     difference: Estimate
-    finding: OutcomeFinding
+    finding: Meaning
     examples: Estimate
 
 

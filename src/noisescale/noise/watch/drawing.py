@@ -43,9 +43,10 @@ def draw_history(rows: "Sequence[Row]", unit: str, axes: "Axes") -> None:
         for name in ("update", "critical_batch_size", "low", "high", "batch_size")
     )
     bounded = np.isfinite(high) & (value > 0)
-    known = np.concatenate([value[bounded], batch, low[(low > 0) & np.isfinite(low)]])
-    top = 10 * float(known.max()) if known.size else 10.0
-    bottom = float(known[known > 0].min()) / 3 if known.size else 0.1
+    known = np.concatenate([value[bounded], batch])
+    bounds = low[low > 0]  # NaN is not
+    top = 10 * float(np.concatenate([known, bounds]).max()) if known.size else 10.0
+    bottom = float(known.min()) / 3 if known.size else 0.1
     seen = np.isfinite(low)
     axes.fill_between(
         update[seen],
