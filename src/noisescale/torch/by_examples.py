@@ -89,7 +89,7 @@ class ByExamples:
     def fresh(self) -> Self:
         """A copy without what is known of these parameters and examples alone."""
         other = copy.copy(self)
-        for cached in ("_gradients", "_kept", "_facts"):
+        for cached in ("_gradients", "_kept", "_facts", "_here"):
             vars(other).pop(cached, None)
         return other
 

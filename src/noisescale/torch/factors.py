@@ -16,6 +16,7 @@ positions; i and o, the widths of inputs and outputs. Every class has the same n
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -270,6 +271,24 @@ class Formed:
         return 2.0 * int(self.g.shape[2])
 
 
+class Summed(Formed):
+    """Gradients sum_t b_t of a bias, from (n, k, T, o), formed when they are first asked for."""
+
+    b: Tensor
+
+    def __init__(self, b: Tensor) -> None:
+        object.__setattr__(self, "b", b)
+
+    @cached_property
+    def g(self) -> Tensor:
+        """(n, k, o)."""
+        return self.b.sum(dim=2)
+
+    def of_examples(self, n: int) -> Formed:
+        """As they are, or added up."""
+        return self if len(self.b) == n else Formed(self.g).of_examples(n)
+
+
 def added(factors: list[Factor]) -> Factor:
     """The sum of gradients that one parameter has from several uses.
 
@@ -312,7 +331,8 @@ def sums(factor: Factor, *, keep: bool = False) -> Sums:
     factor that the gradients follow from.
     """
     if not isinstance(factor, Outer) or factor.b.shape[3] == 1:
-        kept = factor if keep else None
+        # Sums over positions are kept, not what they are of.
+        kept = (Formed(factor.g) if isinstance(factor, Formed) else factor) if keep else None
         return Sums(factor.squared_norms(), factor.total(), factor.squares(), kept)
     n, k, g, _, o = factor.b.shape
     size = g * o * factor.a.shape[-1]
