@@ -49,7 +49,7 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     k = facts.rows_an_example
     sides = [(w.inputs, w.outputs, w.positions, w.groups) for w in facts.weights]
     factors = sum(g * 2 * T * (i**2 + k * o**2) for i, o, T, g in sides)
-    eigen = sum(g * 10 * (i**3 + o**3) for i, o, _, g in sides)
+    eigen = 10 * _cubes(facts)
     memory = 8.0 * (sum(g * 3 * (i**2 + o**2) for i, o, _, g in sides) + 4 * facts.p)
     return memory, facts.N * ((1 + k) * facts.pass_flops + factors) + eigen
 
@@ -58,8 +58,18 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     """One block of rows, measured; eigenvalues at ``rate``."""
     block = sample_rows(problem, facts)
     made, _ = timed(lambda: problem.kronecker(block))
-    cubes = sum(w.groups * (w.inputs**3 + w.outputs**3) for w in facts.weights)
-    return made * facts.rows / len(block) + 12 * cubes / rate
+    return made * facts.rows / len(block) + 12 * _cubes(facts) / rate
+
+
+def _cubes(facts: Facts) -> float:
+    """Of the factors' sides, or what is as much work where few examples leave a low rank."""
+    total = 0.0
+    for w in facts.weights:
+        terms = facts.N * w.positions
+        for side, rank in ((w.inputs, terms), (w.outputs, terms * facts.rows_an_example)):
+            low = rank <= _LOW_RANK * side
+            total += w.groups * (rank**3 + 0.5 * side * rank**2 if low else float(side) ** 3)
+    return total
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
