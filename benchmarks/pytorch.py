@@ -9,7 +9,8 @@ extensions, or by a loop over examples. Its time is that of the whole call, its 
 beyond what was there before. noisescale's prediction stands beside; cells that it puts above
 SECONDS (300 by default) are not run, and peers are stopped some time after. "Plain rows" is the
 exact value as anyone would write it, from a product of the Jacobian's rows. ``--small`` tries the
-script out: few examples, few steps of training, and two probes where a method draws them.
+script out: few examples, few steps of training, two probes where a method draws them, and 20 for
+SECONDS.
 
 Results go to results/pytorch.csv.
 """
@@ -29,6 +30,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results" / "pytorch.csv"
 PRIOR = 1.0
 SHAPES = [("cnn", 200), ("cnn", 2_000), ("gpt", 200), ("mlp", 1_000)]
+SMALL = [("mlp", 20), ("gpt", 4), ("cnn", 20)]
 EVIDENCES = [
     *(("noisescale", method) for method in ("dense", "dual", "lanczos", "kfac", "diagonal")),
     ("plain rows", "dual"),
@@ -281,9 +283,9 @@ def cell(
 
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
-    patience = float(arguments[0]) if arguments else 300.0
     small = "--small" in sys.argv
-    shapes = [(name, 20) for name in ("cnn", "gpt", "mlp")] if small else SHAPES
+    patience = float(arguments[0]) if arguments else 20.0 if small else 300.0
+    shapes = SMALL if small else SHAPES
     steps, probes = (5, 2) if small else (1_500, 64)
     rows = []
     for name, n in shapes:
