@@ -7,6 +7,7 @@ compiles and loads what it needs, then the evidence; its memory is the peak beyo
 before the evidence. A cell holds if both lie within a factor of two, or within two seconds and a
 quarter of a GiB, below which starting up decides. Cells predicted above SECONDS (300 by default)
 are not run. For an idle machine: what runs beside slows the block or the rest, not both.
+``--small`` tries the script out with few examples, and 20 for SECONDS.
 
 Results go to results/preflight.csv.
 """
@@ -123,11 +124,13 @@ def cell(framework: str, model: str, n: int, method: str, patience: float) -> di
 
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
-    patience = float(arguments[0]) if arguments else 300.0
     small = "--small" in sys.argv
+    patience = float(arguments[0]) if arguments else 20.0 if small else 300.0
     rows = []
     for framework, model, n, method in CELLS:
-        asked = json.dumps([framework, model, 20 if small else n, method, patience])
+        if small:
+            n = 4 if model == "gpt" else 20
+        asked = json.dumps([framework, model, n, method, patience])
         done = subprocess.run(
             [sys.executable, __file__, "--cell", asked],
             capture_output=True,

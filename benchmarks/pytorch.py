@@ -9,13 +9,15 @@ extensions, or by a loop over examples. Its time is that of the whole call, its 
 beyond what was there before. noisescale's prediction stands beside; cells that it puts above
 SECONDS (300 by default) are not run, and peers are stopped some time after. "Plain rows" is the
 exact value as anyone would write it, from a product of the Jacobian's rows. ``--small`` tries the
-script out with few examples.
+script out: few examples, few steps of training, two probes where a method draws them, and 20 for
+SECONDS.
 
 Results go to results/pytorch.csv.
 """
 
 import contextlib
 import csv
+import importlib
 import json
 import re
 import subprocess
@@ -28,6 +30,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results" / "pytorch.csv"
 PRIOR = 1.0
 SHAPES = [("cnn", 200), ("cnn", 2_000), ("gpt", 200), ("mlp", 1_000)]
+SMALL = [("mlp", 20), ("gpt", 4), ("cnn", 20)]
 EVIDENCES = [
     *(("noisescale", method) for method in ("dense", "dual", "lanczos", "kfac", "diagonal")),
     ("plain rows", "dual"),
@@ -37,6 +40,7 @@ EVIDENCES = [
 ]
 NOISES = [("noisescale", "noise"), ("loop", "noise"), ("backpack", "noise")]
 _WHOLE = {("full", "laplace-torch"), ("kfac", "curvlinops")}  # p x p matrices, dense
+_PACKAGES = {"laplace-torch": "laplace", "curvlinops": "curvlinops", "backpack": "backpack"}
 COLUMNS = [
     "model",
     "n_params",
@@ -65,18 +69,20 @@ def begin_again() -> float:
     return peak()
 
 
-def evidence_by(library: str, method: str, module, data, name: str) -> Callable[[], float]:
+def evidence_by(library: str, method: str, module, data, probes: int) -> Callable[[], float]:
     """The function that a cell measures; it returns the log evidence."""
     if library == "noisescale":
         import noisescale.torch as nst
 
         return lambda: (
-            nst.log_evidence(module, data, prior_precision=PRIOR, method=method).log_evidence
+            nst.log_evidence(
+                module, data, prior_precision=PRIOR, method=method, max_probes=probes
+            ).log_evidence
         )
     if library == "plain rows":
         return lambda: plain_rows(module, data)
     if library == "curvlinops":
-        return lambda: by_curvlinops(module, data, method)
+        return lambda: by_curvlinops(module, data, method, probes)
     return lambda: by_laplace(module, data, method)
 
 
@@ -129,7 +135,7 @@ def by_laplace(module, data, method: str) -> float:
     return float(laplace.log_marginal_likelihood())
 
 
-def by_curvlinops(module, data, method: str) -> float:
+def by_curvlinops(module, data, method: str, probes: int) -> float:
     """The same formula from curvlinops' Gauss-Newton operators."""
     import torch
     from curvlinops import GGNLinearOperator, KFACLinearOperator
@@ -159,6 +165,7 @@ def by_curvlinops(module, data, method: str) -> float:
         n_train=len(x),
         n_classes=10,
         method="lanczos",
+        max_probes=probes,
     ).log_evidence
 
 
@@ -239,7 +246,9 @@ def predicted(module, data, method: str) -> dict:
     }
 
 
-def cell(name: str, n: int, library: str, method: str, patience: float, steps: int) -> dict:
+def cell(
+    name: str, n: int, library: str, method: str, patience: float, steps: int, probes: int
+) -> dict:
     """Measured in this process, which does nothing else."""
     import models
     from noisescale.checks import memory_limit
@@ -253,7 +262,7 @@ def cell(name: str, n: int, library: str, method: str, patience: float, steps: i
     if method == "noise":
         run = noise_by(library, module, data)
     else:
-        run = evidence_by(library, method, module, data, name)
+        run = evidence_by(library, method, module, data, probes)
         if library == "noisescale":
             row |= predicted(module, data, method)
             if row["note"] or row["predicted_seconds"] > patience:
@@ -262,6 +271,8 @@ def cell(name: str, n: int, library: str, method: str, patience: float, steps: i
             return row | {"note": "no likelihood over sequences"}
         elif (method, library) in _WHOLE and 12.0 * row["n_params"] ** 2 > memory_limit():
             return row | {"note": "not run: p x p matrices do not fit"}
+    if library in _PACKAGES:  # what importing takes is not the method's
+        importlib.import_module(_PACKAGES[library])
     before, began = begin_again(), time.perf_counter()
     try:
         row["value"] = run()
@@ -272,14 +283,14 @@ def cell(name: str, n: int, library: str, method: str, patience: float, steps: i
 
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
-    patience = float(arguments[0]) if arguments else 300.0
     small = "--small" in sys.argv
-    shapes = [(name, 20) for name in ("cnn", "gpt", "mlp")] if small else SHAPES
-    steps = 5 if small else 1_500
+    patience = float(arguments[0]) if arguments else 20.0 if small else 300.0
+    shapes = SMALL if small else SHAPES
+    steps, probes = (5, 2) if small else (1_500, 64)
     rows = []
     for name, n in shapes:
         for library, method in [*EVIDENCES, *NOISES]:
-            asked = json.dumps([name, n, library, method, patience, steps])
+            asked = json.dumps([name, n, library, method, patience, steps, probes])
             command = [sys.executable, __file__, "--cell", asked]
             try:
                 done = subprocess.run(

@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
 from noisescale.torch import layer_rules  # noqa: E402
 from noisescale.torch.capture import checked_plan, layers_with_rules, record  # noqa: E402
+from noisescale.torch.factors import Formed, Outer, compact_numbers, sums  # noqa: E402
 
 nn = torch.nn
 pytestmark = [
@@ -228,3 +229,25 @@ def test_layers_without_a_rule():
     assert layer_rules.rule_of(Own(2, 2)) is None
     with pytest.raises(TypeError, match="no rule for a Own"):
         layer_rules.factors(Own(2, 2), [])
+
+
+@pytest.mark.parametrize(
+    ("T", "i", "o", "groups", "transposed"),
+    [(2, 5, 40, 1, False), (2, 40, 5, 1, True), (2, 5, 40, 1, True), (50, 3, 2, 2, False)],
+)
+def test_what_is_kept_is_the_smaller_form(T, i, o, groups, transposed):
+    """Gradients and products with a direction follow from it as from the gradients themselves."""
+    generator = torch.manual_seed(0)
+    a = torch.randn(7, groups, T, i, dtype=torch.float64, generator=generator)
+    b = torch.randn(7, 2, groups, T, o, dtype=torch.float64, generator=generator)
+    whole = Outer(a, b, transposed)
+    made = sums(whole, keep=True)
+    G = torch.einsum("ngti,nkgto->nkgio" if transposed else "ngti,nkgto->nkgoi", a, b).flatten(2)
+    direction = torch.randn(G.shape[2], dtype=torch.float64, generator=generator)
+    assert isinstance(made.compact, Formed if T == 50 else Outer)
+    assert compact_numbers(whole) == min(2 * G.shape[2], groups * T * (i + 2 * o))
+    torch.testing.assert_close(made.compact.gradients(), G)
+    torch.testing.assert_close(made.compact.along(direction), G @ direction)
+    torch.testing.assert_close(made.total, G.sum(dim=(0, 1)))
+    torch.testing.assert_close(made.squares, (G**2).sum(dim=(0, 1)))
+    torch.testing.assert_close(made.squared_norms, (G**2).sum(dim=2))

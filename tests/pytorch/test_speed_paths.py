@@ -16,6 +16,7 @@ from noisescale.evidence.occam.kernel import (  # noqa: E402
 )
 from noisescale.evidence.problem import Rows  # noqa: E402
 from noisescale.torch import by_examples as blocks  # noqa: E402
+from noisescale.torch.kronecker import Gram  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
 from noisescale.torch.rows import RowBlock, by_examples  # noqa: E402
 
@@ -358,3 +359,39 @@ def test_flops_are_counted_not_guessed():
     problem = TorchProblem(module, (torch.randn(3, 16), torch.zeros(3).long()), "categorical")
     products = 2 * 16 * 9 * 5  # of 16 places
     assert problem.pass_flops - problem.activations == products
+
+
+def test_nll_gradient_and_outputs_come_from_one_pass():
+    """The evidence asks for them one after the other; another point has its own."""
+    module, (x, y) = CASES["dense"]
+    problem = TorchProblem(module, (x, y), "categorical")
+    alone = problem.roots()
+    passed = []
+    problem.model.twins["float64"].register_forward_hook(
+        lambda module, args, outputs: passed.append(len(args[0]))
+    )
+    nll, gradient = problem.nll_and_gradient()
+    np.testing.assert_array_equal(problem.roots(), alone)
+    assert problem.nll_and_gradient()[0] == nll
+    assert sum(passed) == N
+    elsewhere = problem.at(problem.w + 0.1)
+    assert elsewhere.nll_and_gradient()[0] != nll
+    assert not np.array_equal(elsewhere.roots(), alone)
+    assert len(problem.subset(slice(0, 3)).roots()) == 3
+    value = nn.functional.cross_entropy(module(x), y, reduction="sum")
+    by_hand = torch.autograd.grad(value, [p for _, p in sorted(module.named_parameters())])
+    assert nll == pytest.approx(float(value.detach()), rel=1e-12)
+    np.testing.assert_allclose(gradient, torch.cat([g.flatten() for g in by_hand]), atol=1e-12)
+
+
+@pytest.mark.parametrize("positions", [1, 3, 30, 2_000])
+def test_gram_sums_block_by_block(positions):
+    """In float64 where there is one position; else to float32's rounding of a block's sum."""
+    x = torch.randn(37, positions, 8, generator=torch.manual_seed(0))
+    gram = Gram()
+    for start in (0, 20, 31):
+        gram.add(x[start : {0: 20, 20: 31, 31: 37}[start]])
+    flat = x.double().reshape(-1, 8).numpy()
+    atol = 1e-12 if positions == 1 else 1e-6 * len(flat)
+    np.testing.assert_allclose(gram.matrix(), flat.T @ flat, rtol=0, atol=atol)
+    np.testing.assert_array_equal(gram.matrix(), gram.matrix())

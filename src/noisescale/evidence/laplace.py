@@ -72,14 +72,14 @@ def evidence_of(
             )
             problem, slope, term = polished.problem, polished.slope, polished.term
             details["map"] = polished.estimate
+            nll, _ = problem.nll_and_gradient()
         else:
             L, details["prior_note"] = resolve_prior(
                 problem, prior_precision, plan.method, curvature, accuracy
             )
-            _, gradient = problem.nll_and_gradient()
+            nll, gradient = problem.nll_and_gradient()
             slope = gradient + L * problem.w
             term = occam(problem, L, slope, curvature, accuracy)
-        nll, _ = problem.nll_and_gradient()
         if log_null is None:
             log_null = log_null_of(problem, L, null)
             details["null_note"] = note_on_imbalance(problem, null)

@@ -89,7 +89,7 @@ class ByExamples:
     def fresh(self) -> Self:
         """A copy without what is known of these parameters and examples alone."""
         other = copy.copy(self)
-        for cached in ("_gradients", "_kept", "_facts"):
+        for cached in ("_gradients", "_kept", "_facts", "_here"):
             vars(other).pop(cached, None)
         return other
 
@@ -189,7 +189,7 @@ class ByExamples:
 
     def _factor_blocks(self) -> Iterator[tuple[slice, dict[str, Factor]]]:
         """The gradient of every example's nll, in float32, a block at a time."""
-        size = self.examples_at_once(1, "float32")
+        size = self.examples_at_once(1, "float32", formed=False)
         for start in range(0, self.n_train, size):
             rows = slice(start, min(start + size, self.n_train))
             y = self.targets(rows, "float32")

@@ -16,6 +16,7 @@ positions; i and o, the widths of inputs and outputs. Every class has the same n
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -90,11 +91,19 @@ class Outer:
         return made.transpose(1, 2).reshape(n, k, g * o * i)
 
     def along(self, direction: Tensor) -> Tensor:
-        """sum_t b_t . (V a_t)."""
-        _, _, g, _, o = self.b.shape
-        V = direction.reshape(self.a.shape[-1], o).T if self.transposed else direction
-        pushed = self.a @ V.reshape(g, o, -1).mT  # (n, g, T, o)
-        return torch.einsum("ngto,nkgto->nk", pushed, self.b)
+        """sum_t b_t . (V a_t), or (V' b_t) . a_t where that is shorter."""
+        n, k, g, T, o = self.b.shape
+        i = self.a.shape[-1]
+        V = direction.reshape(i, o).T if self.transposed else direction.reshape(g, o, i)
+        if g > 1:
+            return torch.einsum("ngto,nkgto->nk", self.a @ V.mT, self.b)
+        # One product for all examples, where a batch of them would copy V for each.
+        V, a, b = V.reshape(o, i), self.a.reshape(n, T * i), self.b
+        if k * i < o:
+            pushed = (b.reshape(n * k * T, o) @ V).reshape(n, k, T * i)
+            return torch.einsum("nkz,nz->nk", pushed, a)
+        pushed = (a.reshape(n * T, i) @ V.T).reshape(n, T * o)
+        return torch.einsum("nkz,nz->nk", b.reshape(n, k, T * o), pushed)
 
     def kernel(self, other: Factor) -> Tensor:
         """Gram matrices of inputs and of output gradients, multiplied entry by entry."""
@@ -270,6 +279,24 @@ class Formed:
         return 2.0 * int(self.g.shape[2])
 
 
+class Summed(Formed):
+    """Gradients sum_t b_t of a bias, from (n, k, T, o), formed when they are first asked for."""
+
+    b: Tensor
+
+    def __init__(self, b: Tensor) -> None:
+        object.__setattr__(self, "b", b)
+
+    @cached_property
+    def g(self) -> Tensor:
+        """(n, k, o)."""
+        return self.b.sum(dim=2)
+
+    def of_examples(self, n: int) -> Formed:
+        """As they are, or added up."""
+        return self if len(self.b) == n else Formed(self.g).of_examples(n)
+
+
 def added(factors: list[Factor]) -> Factor:
     """The sum of gradients that one parameter has from several uses.
 
@@ -312,22 +339,24 @@ def sums(factor: Factor, *, keep: bool = False) -> Sums:
     factor that the gradients follow from.
     """
     if not isinstance(factor, Outer) or factor.b.shape[3] == 1:
-        kept = factor if keep else None
+        # Sums over positions are kept, not what they are of.
+        kept = (Formed(factor.g) if isinstance(factor, Formed) else factor) if keep else None
         return Sums(factor.squared_norms(), factor.total(), factor.squares(), kept)
     n, k, g, _, o = factor.b.shape
     size = g * o * factor.a.shape[-1]
     norms = factor.b.new_empty(n, k)
     total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
-    whole = factor.gradients() if keep else None
+    whole = factor.gradients() if keep and k * size < _numbers(factor) else None
     step = max(1, _CACHED // (k * size))
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
         G = factor.chosen(part).gradients() if whole is None else whole[part]
         total += G.sum(dim=(0, 1))
-        G = G.square()
+        G = G.square_() if whole is None else G.square()
         squares += G.sum(dim=(0, 1))
         norms[part] = G.sum(dim=2)
-    return Sums(norms, total, squares, None if whole is None else Formed(whole))
+    compact = factor if whole is None else Formed(whole)
+    return Sums(norms, total, squares, compact if keep else None)
 
 
 def compact_numbers(factor: Factor) -> int:
@@ -337,6 +366,9 @@ def compact_numbers(factor: Factor) -> int:
     if isinstance(factor, Lookup):
         return int(factor.b[0].numel())
     assert isinstance(factor, Outer)
-    if factor.b.shape[3] == 1:
-        return int(factor.a[0].numel() + factor.b[0].numel())
-    return int(factor.b.shape[1] * factor.b.shape[2] * factor.b.shape[4] * factor.a.shape[-1])
+    _, k, g, _, o = factor.b.shape
+    return min(_numbers(factor), int(k * g * o * factor.a.shape[-1]))
+
+
+def _numbers(factor: Outer) -> int:
+    return int(factor.a[0].numel() + factor.b[0].numel())

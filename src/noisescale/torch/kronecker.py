@@ -20,13 +20,13 @@ from noisescale.torch.factors import Factor, Outer
 from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
 from noisescale.torch.tensors import to_numpy
 
-_TERMS = 256  # added up in float32
+_TERMS = 1024  # added up in float32
 
 
 def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kronecker | None:
     """The factors, ``size`` rows at a time; None if no layer multiplies."""
     biases = _biases(gradients)
-    sums: dict[str, tuple[Array, Array]] = {}  # A and B of each weight, (g, i, i) and (g, o, o)
+    sums: dict[str, list[tuple[Gram, Gram]]] = {}  # of each weight's groups
     counts: dict[str, int] = {}  # of inputs
     transposed: dict[str, bool] = {}
     diagonal = np.zeros(len(gradients.problem.w))
@@ -37,12 +37,12 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
         found = gradients.factors(shape.examples, c)
         for name, factor in found.items():
             if isinstance(factor, Outer):
-                parts = _squares(factor)
-                if name in sums:
-                    for total, part in zip(sums[name], parts, strict=True):
-                        total += part
-                else:
-                    sums[name] = parts
+                groups = range(factor.a.shape[1])
+                for group, (A, B) in zip(
+                    groups, sums.setdefault(name, [(Gram(), Gram()) for _ in groups]), strict=True
+                ):
+                    A.add(factor.a[:, group])
+                    B.add(factor.b[:, :, group].flatten(0, 1))
                 counts[name] = counts.get(name, 0) + factor.a.shape[0] * factor.a.shape[2]
                 transposed[name] = factor.transposed
             elif biases.get(name) not in found or not _multiplies(found, biases[name]):
@@ -52,8 +52,15 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
         return None
     blocks = [
         own
-        for name, (A, B) in sums.items()
-        for own in _blocks(gradients, name, A / counts[name], B, biases, transposed[name])
+        for name, each in sums.items()
+        for own in _blocks(
+            gradients,
+            name,
+            [A.matrix() / counts[name] for A, _ in each],
+            [B.matrix() for _, B in each],
+            biases,
+            transposed[name],
+        )
     ]
     covered = np.zeros(len(diagonal), bool)
     for own in blocks:
@@ -65,32 +72,56 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
     return Kronecker(tuple(blocks), rest, diagonal[rest], tuple(names))
 
 
-def _squares(factor: Outer) -> tuple[Array, Array]:
-    """Sums of a a' (g, i, i) and of b b' (g, o, o): in float64, or rounding would be curvature."""
-    groups = range(factor.a.shape[1])
-    return (
-        np.stack([_gram(factor.a[:, group]) for group in groups]),
-        np.stack([_gram(factor.b[:, :, group].flatten(0, 1)) for group in groups]),
-    )
+class Gram:
+    """The sum of x x' over examples and positions, (d, d) in float64, block by block.
 
+    Few terms are added up in float32, no more than leave its rounding at that of the passes, or
+    rounding would be curvature. Where there is one position an example, all is in float64: fewer
+    rows than columns leave exact zeros. Their product waits for as many rows as there are columns,
+    because adding up the matrices of small blocks would take longer than multiplying.
 
-def _gram(x: torch.Tensor) -> Array:
-    """The sum of x x' over examples and positions (n, T, d): (d, d).
-
-    Few terms are added up in float32, no more than leave its rounding at that of the passes.
+    >>> gram = Gram()
+    >>> gram.add(torch.ones(3, 1, 2))
+    >>> gram.add(torch.ones(3, 4, 2))
+    >>> gram.matrix()
+    array([[15., 15.],
+           [15., 15.]])
     """
-    n, T, d = x.shape
-    if T == 1:  # fewer rows than columns leave exact zeros
-        rows = to_numpy(x[:, 0])
-        return rows.T @ rows
-    together = max(1, _TERMS // T)
-    whole = n // together * together
-    parts = [x[:whole].reshape(-1, together * T, d)] if together > 1 else [x]
-    parts += [x[whole:].reshape(1, -1, d)] if together > 1 and whole < n else []
-    total = np.zeros((d, d))
-    for part in parts:
-        total += to_numpy(torch.bmm(part.mT, part).sum(dim=0, dtype=torch.float64))
-    return total
+
+    def __init__(self) -> None:
+        self._total: Array | None = None
+        self._waiting: list[torch.Tensor] = []  # (n, d) each
+
+    def add(self, x: torch.Tensor) -> None:
+        """Another block (n, T, d)."""
+        n, T, d = x.shape
+        if T == 1:
+            self._waiting.append(x[:, 0])
+            if sum(map(len, self._waiting)) >= max(d, _TERMS):
+                self._multiply()
+            return
+        # Examples that share a matrix are moved together, which pays where the matrix is larger.
+        together = max(1, _TERMS // T) if d > T else 1
+        whole = n // together * together
+        parts = [x[:whole].reshape(-1, together * T, d) if together > 1 else x]
+        parts += [x[whole:].reshape(1, -1, d)] if whole < n else []
+        for part in parts:
+            self._include(to_numpy(torch.bmm(part.mT, part).sum(dim=0, dtype=torch.float64)))
+
+    def matrix(self) -> Array:
+        """The sum so far."""
+        self._multiply()
+        assert self._total is not None
+        return self._total
+
+    def _multiply(self) -> None:
+        if self._waiting:
+            rows = to_numpy(torch.cat(self._waiting))
+            self._waiting = []
+            self._include(rows.T @ rows)
+
+    def _include(self, product: Array) -> None:
+        self._total = product if self._total is None else self._total + product
 
 
 def _multiplies(found: dict[str, Factor], weight: str) -> bool:
@@ -109,14 +140,14 @@ def _biases(gradients: ExampleGradients) -> dict[str, str]:
 def _blocks(
     gradients: ExampleGradients,
     name: str,
-    A: Array,
-    B: Array,
+    A: list[Array],
+    B: list[Array],
     biases: dict[str, str],
     transposed: bool,
 ) -> list[KroneckerBlock]:
     """One for each group of a weight."""
     at = gradients.columns[name]
-    g, i, o = len(A), A.shape[-1], B.shape[-1]
+    g, i, o = len(A), len(A[0]), len(B[0])
     index = np.arange(at.start, at.stop)
     weight = index.reshape(i, o).T[None] if transposed else index.reshape(g, o, i)
     bias = [b for b, of in biases.items() if of == name and b in gradients.columns]

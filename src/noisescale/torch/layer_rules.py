@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from noisescale.torch.factors import Factor, Formed, Lookup, Outer, added
+from noisescale.torch.factors import Factor, Formed, Lookup, Outer, Summed, added
 
 Use = tuple[Tensor, Tensor]  # inputs (n, ...) and output gradients (n, k, ...)
 Rule = Callable[[nn.Module, Tensor, Tensor], dict[str, Factor]]
@@ -167,7 +167,7 @@ def _by_channel(layer: nn.Module, x: Tensor, b: Tensor) -> dict[str, Factor]:
 
 def _bias(layer: nn.Module, b: Tensor) -> dict[str, Factor]:
     """From gradients (n, k, T, o); nothing if the layer has none."""
-    return {} if getattr(layer, "bias", None) is None else {"bias": Formed(b.sum(dim=2))}
+    return {} if getattr(layer, "bias", None) is None else {"bias": Summed(b)}
 
 
 def _positions(b: Tensor) -> Tensor:

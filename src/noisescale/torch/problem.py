@@ -153,27 +153,42 @@ class TorchProblem(ByExamples):
 
     def nll_and_gradient(self) -> tuple[float, Array]:
         """The summed nll and its gradient."""
-        total, gradient = self.nll_function("float64")(self.w)
+        return self._here[:2]
+
+    @cached_property
+    def _here(self) -> tuple[float, Array, Array]:
+        """The summed nll, its gradient and the outputs (N, C), from one pass and back."""
+        total, gradient, outputs = self._passed("float64", self.w)
         if not (np.isfinite(total) and np.isfinite(gradient).all()):
             raise InputError(
                 "the module's outputs or gradients are not finite: the evidence needs a point "
                 "where they are."
             )
-        return total, gradient
+        return total, gradient, np.concatenate(outputs)
 
     def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
         """The summed nll and its gradient at any flat parameters, finite or not."""
+        return lambda w: self._passed(precision, w)[:2]
 
-        def at(w: Array) -> tuple[float, Array]:
-            total, gradient = 0.0, np.zeros(len(w))
-            for rows in self.blocks(1, precision):
-                function, _ = self._nll_sum(precision, rows)
-                slope, value = torch.func.grad_and_value(function)(self.tensor(w, precision))
-                total += float(value)
-                gradient += to_numpy(slope)
-            return total, gradient
+    def _passed(self, precision: Precision, w: Array) -> tuple[float, Array, list[Array]]:
+        """The summed nll, its gradient and each block's outputs at flat parameters."""
+        total, gradient, parts = 0.0, np.zeros(len(w)), []
+        for rows in self.blocks(1, precision):
+            x, y = self.inputs(rows, precision), self.targets(rows, precision)
 
-        return at
+            def nll(
+                w: torch.Tensor, x: Any = x, y: torch.Tensor = y
+            ) -> tuple[torch.Tensor, torch.Tensor]:
+                outputs = self.apply(precision, w, x)
+                return self.nll(outputs, y).sum(), outputs
+
+            slope, (value, outputs) = torch.func.grad_and_value(nll, has_aux=True)(
+                self.tensor(w, precision)
+            )
+            total += float(value)
+            gradient += to_numpy(slope)
+            parts.append(to_numpy(outputs))
+        return total, gradient, parts
 
     def operator(self, curvature: str, precision: Precision) -> LinearOperator:
         """The curvature as products."""
@@ -251,8 +266,9 @@ class TorchProblem(ByExamples):
         """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
         parts = []
         for rows in self.blocks(1, "float64"):
-            outputs = self._outputs_of("float64", rows)
-            root = self._root(to_numpy(outputs), rows)
+            known = vars(self).get("_here")  # outputs, if nll and gradient were asked for before
+            outputs = known[2][rows] if known else to_numpy(self._outputs_of("float64", rows))
+            root = self._root(outputs, rows)
             if root is None:
                 return None
             parts.append(root)

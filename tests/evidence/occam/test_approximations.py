@@ -6,6 +6,9 @@ import pytest
 import noisescale as ns
 from noisescale.evidence.curvature.gauss_newton import dense_ggn
 from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.occam import kfac
+from noisescale.evidence.occam.kernel import output_rows
+from noisescale.evidence.occam.term import Accuracy
 from oracles.models import NETWORK, as_function, data, params_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
@@ -38,3 +41,37 @@ def test_kfac_is_exact_where_it_should_be():
         ns.InputError, match="needs layers that multiply: a noisescale.DenseNetwork"
     ):
         ns.log_evidence(as_function, params_of(NETWORK), data(), prior_precision=1.0, method="kfac")
+
+
+@pytest.mark.parametrize("rank", [0, 5, 69, 100])
+def test_eigenvectors_of_a_matrix_of_any_rank(rank):
+    """Against LAPACK's own, and as what they are: an orthonormal basis of the matrix's range."""
+    x = np.random.default_rng(rank).normal(size=(rank, 100)) * np.geomspace(1, 1e-3, 100)
+    values, vectors = kfac.semidefinite_eigh(x.T @ x)
+    assert len(values) == rank
+    assert vectors.shape == (100, rank)
+    exact = np.linalg.eigvalsh(x.T @ x)
+    np.testing.assert_allclose(values, exact[100 - rank :], atol=1e-13 * exact.max(), rtol=1e-8)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(rank), atol=1e-8)
+    scale = np.abs(x.T @ x).max(initial=1.0)
+    np.testing.assert_allclose(vectors * values @ vectors.T, x.T @ x, atol=1e-13 * 100 * scale)
+
+
+def test_kfac_with_fewer_examples_than_inputs_against_the_whole_matrix():
+    """Where the curvature is zero, the gradient still counts in the decrement."""
+    network, rng = ns.softmax_regression(80, 3), np.random.default_rng(0)
+    pair = rng.normal(size=(7, 80)), rng.integers(3, size=7)
+    problem = jax_problem(network, params_of(network), pair, "categorical")
+    L, slope = np.full(len(problem.w), 0.3), rng.normal(size=len(problem.w))
+    found = kfac.term(problem, L, slope, "ggn", Accuracy()).occam
+    (block,) = problem.kronecker(output_rows(problem)).blocks
+    log_occam = decrement = 0.0
+    for H, s in (
+        (np.kron(block.outputs, block.inputs), slope[block.weight].ravel()),
+        (block.outputs, slope[block.bias]),
+    ):
+        curved = H + 0.3 * np.eye(len(H))
+        log_occam -= 0.5 * np.linalg.slogdet(curved / 0.3)[1]
+        decrement += s @ np.linalg.solve(curved, s)
+    assert found.full == pytest.approx(log_occam, rel=1e-10)
+    assert found.newton_decrement == pytest.approx(decrement, rel=1e-10)

@@ -1,5 +1,6 @@
 """Stochastic Lanczos quadrature: its interval, its rounding, what it says."""
 
+import numpy as np
 import pytest
 
 import noisescale as ns
@@ -74,3 +75,11 @@ def test_lanczos_takes_float64_where_rounding_would_show():
     assert weak.details["products"] == "float64"
     assert strong.details["products"] == "float32"
     assert weak.details["rounding_bound"] < weak.log_evidence_std
+
+
+def test_an_operator_without_a_gradient():
+    """Against the eigenvalues: with as many steps as parameters, probes of signs are exact here."""
+    h = np.geomspace(1e-2, 1e2, 40)
+    settings = {"nll": 3.0, "penalty": 1.0, "prior_precision": 0.5, "n_train": 9, "n_classes": 2}
+    found = ns.log_evidence_from_operator(np.diag(h), method="lanczos", **settings)
+    assert found.log_evidence == pytest.approx(-4 - 0.5 * np.log1p(h / 0.5).sum(), rel=1e-6)

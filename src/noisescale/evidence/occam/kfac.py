@@ -33,6 +33,8 @@ _NEEDS = (
     "in PyTorch, and one prior precision for each of their arrays; use method='dual', 'lanczos' or "
     "'diagonal'."
 )
+_WORTH_A_FACTOR = 64  # sides of a matrix below which eigenvectors cost nothing
+_LOW_RANK = 0.7  # of a matrix's side, below which its factor's eigenvectors are cheaper
 
 
 def refusal(facts: Facts, curvature: str) -> str | None:
@@ -47,7 +49,7 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     k = facts.rows_an_example
     sides = [(w.inputs, w.outputs, w.positions, w.groups) for w in facts.weights]
     factors = sum(g * 2 * T * (i**2 + k * o**2) for i, o, T, g in sides)
-    eigen = sum(g * 10 * (i**3 + o**3) for i, o, _, g in sides)
+    eigen = 10 * _cubes(facts)
     memory = 8.0 * (sum(g * 3 * (i**2 + o**2) for i, o, _, g in sides) + 4 * facts.p)
     return memory, facts.N * ((1 + k) * facts.pass_flops + factors) + eigen
 
@@ -56,8 +58,18 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     """One block of rows, measured; eigenvalues at ``rate``."""
     block = sample_rows(problem, facts)
     made, _ = timed(lambda: problem.kronecker(block))
-    cubes = sum(w.groups * (w.inputs**3 + w.outputs**3) for w in facts.weights)
-    return made * facts.rows / len(block) + 12 * cubes / rate
+    return made * facts.rows / len(block) + 12 * _cubes(facts) / rate
+
+
+def _cubes(facts: Facts) -> float:
+    """Of the factors' sides, or what is as much work where few examples leave a low rank."""
+    total = 0.0
+    for w in facts.weights:
+        terms = facts.N * w.positions
+        for side, rank in ((w.inputs, terms), (w.outputs, terms * facts.rows_an_example)):
+            low = rank <= _LOW_RANK * side
+            total += w.groups * (rank**3 + 0.5 * side * rank**2 if low else float(side) ** 3)
+    return total
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -66,13 +78,18 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
     log_occam = decrement = 0.0
     for block, (alpha, U), (gamma, V) in _eigen(kronecker):
         of_w = _one(L[block.weight], block.name)
-        both = np.outer(gamma, alpha)
+        both, of_weight = np.outer(gamma, alpha), slope[block.weight]  # (o, i)
         log_occam -= 0.5 * float(np.log1p(both / of_w).sum())
-        decrement += float(((V.T @ slope[block.weight] @ U) ** 2 / (both + of_w)).sum())
+        along = V.T @ of_weight @ U
+        decrement += float((along**2 / (both + of_w)).sum())
+        # Outside of the eigenvectors' span the curvature is zero.
+        decrement += float(((of_weight - V @ along @ U.T) ** 2).sum()) / of_w
         if block.bias is not None:
-            of_b = _one(L[block.bias], block.name)
+            of_b, of_bias = _one(L[block.bias], block.name), slope[block.bias]
             log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum())
-            decrement += float(((slope[block.bias] @ V) ** 2 / (gamma + of_b)).sum())
+            along = of_bias @ V
+            decrement += float((along**2 / (gamma + of_b)).sum())
+            decrement += float(((of_bias - V @ along) ** 2).sum()) / of_b
     rest, h = kronecker.rest, kronecker.diagonal
     log_occam -= 0.5 * float(np.log1p(h / L[rest]).sum())
     decrement += float((slope[rest] ** 2 / (h + L[rest])).sum())
@@ -91,7 +108,7 @@ def curve(
         if block.bias is not None:
             parts.append(gamma)
     h = np.concatenate(parts)
-    return curve_of_eigenvalues(h, np.ones(len(h)), len(h))
+    return curve_of_eigenvalues(h, np.ones(len(h)), len(problem.w))
 
 
 def _kronecker(problem: Problem) -> Kronecker:
@@ -105,7 +122,7 @@ def _kronecker(problem: Problem) -> Kronecker:
 def _eigen(
     kronecker: Kronecker,
 ) -> Iterator[tuple[KroneckerBlock, tuple[Array, Array], tuple[Array, Array]]]:
-    """Eigenvalues and vectors of both factors, block by block."""
+    """Eigenvalues, all but zeros, and their vectors of both factors, block by block."""
     sides = [(len(block.inputs), len(block.outputs)) for block in kronecker.blocks]
     stage("eigenvalues", sum(float(i) ** 3 + float(o) ** 3 for i, o in sides))
     for block in kronecker.blocks:
@@ -114,8 +131,33 @@ def _eigen(
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:
     n = float(len(matrix))
-    values, vectors = attended(10 * n**3, scipy.linalg.eigh, check_curvature(matrix), driver="evd")
+    values, vectors = attended(10 * n**3, semidefinite_eigh, check_curvature(matrix))
     advance(n**3)
+    return values, vectors
+
+
+def semidefinite_eigh(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues (r,) and vectors (n, r) of a positive semidefinite matrix; others are zero.
+
+    Fewer examples than inputs, or inputs that are never on, leave a matrix of low rank. A pivoted
+    Cholesky factor F (n, r) finds it out in a fraction of the time that eigenvectors take, and the
+    small F' F = W D W' gives them: F W D^-1/2.
+
+    >>> values, vectors = semidefinite_eigh(np.ones((100, 100)))
+    >>> values.round(6), vectors.shape
+    (array([100.]), (100, 1))
+    """
+    n = len(matrix)
+    if n >= _WORTH_A_FACTOR:
+        noise = n * np.finfo(float).eps * float(np.diag(matrix).max())
+        packed, order, rank, _ = scipy.linalg.lapack.dpstrf(matrix, tol=noise, lower=1)
+        if rank <= _LOW_RANK * n:
+            F = np.empty((n, rank))
+            F[order - 1] = np.tril(packed)[:, :rank]
+            values, W = scipy.linalg.eigh(F.T @ F, driver="evd")
+            kept = values > n * np.finfo(float).eps * values.max(initial=0.0)
+            return values[kept], F @ (W[:, kept] / np.sqrt(values[kept]))
+    values, vectors = scipy.linalg.eigh(matrix, driver="evd")
     return np.maximum(values, 0), vectors
 
 

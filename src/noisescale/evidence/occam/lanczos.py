@@ -88,7 +88,10 @@ def operator_term(
     """Stochastic Lanczos quadrature; in float64 where float32 products would bias it."""
     precision: Precision = "float32"
     # One short run shows the largest curvature, hence what rounding may do.
-    first = lanczos(_in_prior_units(operator(precision), L), slope / np.sqrt(L), 8)
+    start = slope / np.sqrt(L)
+    if not start.any():  # a gradient that is zero, or was not given, shows nothing
+        start = np.random.default_rng(accuracy.seed).normal(size=len(L))
+    first = lanczos(_in_prior_units(operator(precision), L), start, 8)
     bound = 0.5 * len(L) * _FLOAT32_NOISE * max(float(first.quadrature()[0][-1]), 0.0)
     goal = accuracy.tolerance if accuracy.tolerance is not None else 0.0
     estimate = None
