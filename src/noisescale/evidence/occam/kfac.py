@@ -61,17 +61,6 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     return made * facts.rows / len(block) + 12 * _cubes(facts) / rate
 
 
-def _cubes(facts: Facts) -> float:
-    """Of the factors' sides, or what is as much work where few examples leave a low rank."""
-    total = 0.0
-    for w in facts.weights:
-        terms = facts.N * w.positions
-        for side, rank in ((w.inputs, terms), (w.outputs, terms * facts.rows_an_example)):
-            low = rank <= _LOW_RANK * side
-            total += w.groups * (rank**3 + 0.5 * side * rank**2 if low else float(side) ** 3)
-    return total
-
-
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
     """From the factors' eigenvalues."""
     kronecker = _kronecker(problem)
@@ -109,6 +98,17 @@ def curve(
             parts.append(gamma)
     h = np.concatenate(parts)
     return curve_of_eigenvalues(h, np.ones(len(h)), len(problem.w))
+
+
+def _cubes(facts: Facts) -> float:
+    """Of the factors' sides, or what is as much work where few examples leave a low rank."""
+    total = 0.0
+    for w in facts.weights:
+        terms = facts.N * w.positions
+        for side, rank in ((w.inputs, terms), (w.outputs, terms * facts.rows_an_example)):
+            low = rank <= _LOW_RANK * side
+            total += w.groups * (rank**3 + 0.5 * side * rank**2 if low else float(side) ** 3)
+    return total
 
 
 def _kronecker(problem: Problem) -> Kronecker:
