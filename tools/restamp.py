@@ -4,9 +4,9 @@
 
 An edit may change the code that a section's `measure` reaches without changing what it measures.
 Both revisions measure the section at smoke scale, in processes of their own; where every number
-agrees to a relative 1e-4 (networks train in float32, and the order of sums may differ) and every
-run has the same key, `results/sections/ID.json` gets the hash of the present code. Elsewhere it is
-left, and what differs is told: then measure again.
+that the old one has agrees to a relative 1e-4 (networks train in float32, and the order of sums may
+differ) and every run has the same key, `results/sections/ID.json` gets the hash of the present code.
+Elsewhere it is left, and what differs is told: then measure again.
 """
 
 import json
@@ -26,24 +26,41 @@ ROOT = Path(__file__).parent.parent
 TIMES = ("seconds", "duration", "finished")  # of the machine, not of the measurement
 
 
-def measured(source: Path, section: str, folder: Path) -> Any:
-    """The data of a section at smoke scale, by the code in ``source``."""
-    command = ["paper", "--only", section, "--scale", "smoke", "--out", str(folder), "--quiet"]
+# Runs in a process of its own, with the package of either revision on its path.
+_MEASURE = """
+import json, sys, tempfile
+from pathlib import Path
+from noisescale.data import load_mnist
+from noisescale.jobs.engines import LazyEngine, open_engine
+from noisescale.jobs.store import RunStore
+from noisescale.paper.keeping import to_plain
+from noisescale.paper.section import Context
+from noisescale.paper.sections import SECTIONS
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    with RunStore(folder, write=True) as store:
+        engine = LazyEngine(lambda: open_engine(None, workers=1))
+        context = Context(load_mnist(), "smoke", 1, store, engine, folder=folder)
+        for name in sys.argv[2:]:
+            measured = to_plain(SECTIONS[name].measure(context))
+            (folder / f"{name}.json").write_text(json.dumps(measured))
+        engine.stop()
+"""
+
+
+def start(source: Path, sections: list[str], folder: Path) -> "subprocess.Popen[bytes]":
+    """Measure sections at smoke scale by the code in ``source``; a document each in ``folder``."""
+    folder.mkdir()
+    script = folder / "measure.py"
+    script.write_text(_MEASURE, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [sys.executable, "-m", "noisescale", *command],
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    (path,) = (folder / "measured").glob(f"section-{section}-*.json")
-    return json.loads(path.read_text(encoding="utf-8"))["data"]
+    return subprocess.Popen([sys.executable, str(script), str(folder), *sections], env=environment)
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
     """The places in which two documents differ."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted({*old, *new}):
+        for name in sorted(old):  # what was added says nothing of what was measured
             if not any(word in name for word in TIMES):
                 yield from differences(old.get(name), new.get(name), f"{where}.{name}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -69,9 +86,16 @@ def main() -> None:
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--detach", "--quiet", str(tree), revision], check=True)
         try:
+            names = [section.id for section in stale]
+            folders = {"old": tree / "src", "new": ROOT / "src"}
+            started = [start(at, names, Path(name) / f"by-{age}") for age, at in folders.items()]
+            if any(process.wait() for process in started):
+                raise SystemExit("a measurement failed, and says why above: nothing is restamped.")
             for section in stale:
-                before = measured(tree / "src", section.id, Path(name) / f"old-{section.id}")
-                after = measured(ROOT / "src", section.id, Path(name) / f"new-{section.id}")
+                before, after = (
+                    json.loads((Path(name) / f"by-{age}" / f"{section.id}.json").read_text())
+                    for age in folders
+                )
                 if found := list(differences(before, after)):
                     print(f"{section.id}: differs in {len(found)} places, first {found[0]}")
                     continue
