@@ -5,7 +5,7 @@
 An edit may change the code that a section's `measure` reaches without changing what it measures.
 Both revisions measure the section at smoke scale, in processes of their own; where every number
 that the old one has agrees to a relative 1e-4 (networks train in float32, and the order of sums may
-differ) and every run has the same key, `results/sections/ID.json` gets the hash of the present code.
+differ) and every run has the same key, `results/sections/ID.json` gets the present code's hash.
 Elsewhere it is left, and what differs is told: then measure again.
 """
 
