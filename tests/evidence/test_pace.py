@@ -89,12 +89,15 @@ def test_native_code_is_attended(monkeypatch):
 def test_ctrl_c_does_not_wait_for_native_code(start_python):
     """The interrupt arrives while the thread's work never ends; the process does."""
     code = """
-        import signal, threading
+        import threading
         from noisescale.evidence.pace import attended
-        never = threading.Event()
-        print("ready", flush=True)
+
+        def never_ends():
+            print("ready", flush=True)  # from within: the main thread is inside the try
+            threading.Event().wait()
+
         try:
-            attended(1e12, never.wait)
+            attended(1e12, never_ends)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """
