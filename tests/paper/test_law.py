@@ -3,10 +3,12 @@
 import math
 from pathlib import Path
 
+import measured as pages
 import numpy as np
 import pandas as pd
 import pytest
 import write_predictions
+from PIL import Image
 
 from noisescale.errors import InputError
 from noisescale.jobs.store import RunStore
@@ -242,6 +244,31 @@ def test_the_picture_shows_every_setting_that_was_predicted():
     assert "<svg" in picture.svg
     empty = law.Data(DECIDING, [], measured(NEAR).runs, [], None, [], [])
     assert law.draw(empty) == ()
+
+
+def test_the_pages_tell_what_came_out(monkeypatch, tmp_path):
+    data = measured(NEAR, fashion=(1, 1.2, 1.9))
+    monkeypatch.setattr(pages, "law_data", lambda: data)
+    monkeypatch.setattr(pages, "law_source", lambda: "these runs")
+    passage = pages.law_passage()
+    text = " ".join(passage.split())
+    for sentence in (
+        "On MNIST 9 of 9 predictions are within a factor of 1.5 of what was measured",
+        "(C45: reproduced)",
+        "and alpha stayed, 2 of 3 predictions are within",
+        "(C46: not reproduced)",
+        "With 40,000 updates the slope of ln B_opt against ln N is",
+        "(R20: reproduced)",
+        "](law.png)",
+        "| MNIST, width 200 (not judged) | 0.1 | 0.9 | 1,000 | 10,000 |",
+        "| Fashion-MNIST | 0.1 | 0.9 | 60,000 | 10,000 |",
+    ):
+        assert sentence in text
+    assert passage.count("| Fashion-MNIST |") == 3
+    assert "9 of 9 came out within a factor of 1.5" in " ".join(pages.law_in_short().split())
+    pages.draw_law(data, tmp_path / "law.png")
+    with Image.open(tmp_path / "law.png") as picture:
+        assert picture.text["Source"] == "these runs"
 
 
 def test_a_case_is_found_by_all_that_it_says():
