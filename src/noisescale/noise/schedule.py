@@ -64,8 +64,9 @@ class BatchSchedule:
         """A batch that follows a measured critical batch size, and never shrinks.
 
         Args:
-            history: a frame, or the path of a CSV file, with ``critical_batch_size`` and either
-                ``examples`` seen (or ``tokens``, if that is the unit), or ``step``.
+            history: a run that :func:`noisescale.watch` watched, or what it saved; or a frame, or
+                the path of a CSV file, with ``critical_batch_size`` and either ``examples`` seen
+                (or ``tokens``, if that is the unit), or ``step``.
             batch_size: of the run that was measured, unless a column says so; steps become
                 examples by it.
             learning_rate, n_train: if known, to be in the stages; the learning rate stays.
