@@ -8,6 +8,7 @@ table goes by the module's exact type: a subclass may compute something else.
     Conv1d/2d  the same on patches      positions are the places of the patch
     Embedding  a row of a table         the row that was looked up: b
     norms      y = w x + b, x = norm(a) w: b x,   b: b
+    others'    a norm or scale by its name, y = f(a, w): b times df/dw, entry by entry
 
 Modules that use a parameter elsewhere too, or in another layout, are found out by comparison with
 plain differentiation (:mod:`noisescale.torch.capture`), not here.
@@ -26,6 +27,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, jvp
 from torch.nn import functional
 
 from noisescale.torch.factors import Factor, Formed, Lookup, Outer, Summed, added
@@ -41,7 +43,8 @@ def rule_of(layer: nn.Module) -> Rule | None:
         return None
     if kind in (nn.BatchNorm1d, nn.BatchNorm2d) and layer.running_mean is None:
         return None
-    return RULES.get(kind) or NAMED_RULES.get(f"{kind.__module__}.{kind.__qualname__}")
+    rule = RULES.get(kind) or NAMED_RULES.get(f"{kind.__module__}.{kind.__qualname__}")
+    return _entry_by_entry if rule is None and _is_scale(layer) else rule
 
 
 def factors(layer: nn.Module, uses: Sequence[Use]) -> dict[str, Factor]:
@@ -163,6 +166,52 @@ def _by_channel(layer: nn.Module, x: Tensor, b: Tensor) -> dict[str, Factor]:
     shape = (*b.shape[:2], layer.weight.numel(), -1)  # channels come first
     made: dict[str, Factor] = {"weight": Formed((b * x).reshape(shape).sum(dim=3))}
     return made | _bias(layer, b.reshape(shape).mT)
+
+
+def _is_scale(layer: nn.Module) -> bool:
+    """Whether it may be a norm or scale of somebody's own: LlamaRMSNorm, LayerScale."""
+    name, parameters = type(layer).__name__, list(layer.parameters())
+    return (
+        ("Norm" in name or "Scale" in name)
+        and "Batch" not in name
+        and all(p.ndim == 1 for p in parameters)
+        and not any(layer.children())
+        and bool(parameters)
+    )
+
+
+def _entry_by_entry(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:
+    """Parameters that each act on one number of the last axis, on one channel, or on everything.
+
+    The derivative of the outputs along a parameter's ones holds those by its entries. Nothing is
+    returned for what is no such layer.
+    """
+    values = {name: t.detach() for name, t in layer.named_parameters()}
+    values = {name: t.to(a.dtype) for name, t in values.items()}
+    fixed = values | {name: t.detach().clone() for name, t in layer.named_buffers()}
+    made: dict[str, Factor] = {}
+    for name, p in values.items():
+
+        def outputs(p: Tensor, name: str = name) -> Tensor:
+            return functional_call(layer, fixed | {name: p}, a)
+
+        try:
+            _, slope = jvp(outputs, (p,), (torch.ones_like(p),))
+        except (RuntimeError, TypeError, ValueError, AttributeError):
+            return {}
+        if slope.shape != (len(b), *b.shape[2:]):
+            return {}
+        g = b * slope[:, None]  # (n, k, ...)
+        if len(p) == g.shape[-1]:
+            g = _positions(g).sum(dim=2)
+        elif len(p) == g.shape[2]:
+            g = g.flatten(3).sum(dim=3)
+        elif len(p) == 1:
+            g = g.flatten(2).sum(dim=2, keepdim=True)
+        else:
+            return {}
+        made[name] = Formed(g)
+    return made
 
 
 def _bias(layer: nn.Module, b: Tensor) -> dict[str, Factor]:
