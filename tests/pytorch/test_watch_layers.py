@@ -101,15 +101,15 @@ class LayerNorm(nn.Module):
 
 
 class ChannelScale(nn.Module):
-    """A number for each channel, in powers, and one for everything."""
+    """A number for each channel, and one for everything; ``power`` 2 is no line."""
 
-    def __init__(self, channels):
+    def __init__(self, channels, power=1):
         super().__init__()
-        self.gamma = nn.Parameter(torch.ones(channels))
+        self.gamma, self.power = nn.Parameter(torch.ones(channels)), power
         self.heat = nn.Parameter(torch.ones(1))
 
     def forward(self, x):
-        return x * (self.gamma**2)[:, None, None] * self.heat.exp()
+        return x * (self.gamma**self.power)[:, None, None] * self.heat
 
 
 class GatedNorm(nn.Module):
@@ -143,6 +143,10 @@ OWN = {
 }
 MODELS = {
     **OWN,
+    "no line": (
+        lambda: sequential(ChannelScale(4, power=2), nn.Flatten(), nn.Linear(24, 3)),
+        (4, 3, 2),
+    ),
     "no norm at all": (lambda: sequential(GatedNorm(5), nn.Linear(5, 3)), (5,)),
     "linear": (lambda: nn.Linear(5, 3), (5,)),
     "linear, no bias": (lambda: nn.Linear(5, 3, bias=False), (5,)),

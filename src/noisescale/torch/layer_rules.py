@@ -8,7 +8,7 @@ table goes by the module's exact type: a subclass may compute something else.
     Conv1d/2d  the same on patches      positions are the places of the patch
     Embedding  a row of a table         the row that was looked up: b
     norms      y = w x + b, x = norm(a) w: b x,   b: b
-    others'    a norm or scale by its name, y = f(a, w): b times df/dw, entry by entry
+    others'    a norm or scale by its name, whose outputs are lines in w: b times df/dw
 
 Modules that use a parameter elsewhere too, or in another layout, are found out by comparison with
 plain differentiation (:mod:`noisescale.torch.capture`), not here.
@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import functional_call
 from torch.nn import functional
 
 from noisescale.torch.factors import Factor, Formed, Lookup, Outer, Summed, added
@@ -88,10 +88,10 @@ def _convolution(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:
     n, k, g = len(a), b.shape[1], layer.groups
     b = b.flatten(3)  # (n, k, channels, T)
     grouped = b.reshape(n, k, g, -1, b.shape[-1]).mT  # (n, k, g, T, o)
-    return {"weight": Outer(_patches(layer, a), grouped)} | _bias(layer, b.mT)
+    return {"weight": Outer(patches(layer, a), grouped)} | _bias(layer, b.mT)
 
 
-def _patches(layer: nn.Module, a: Tensor) -> Tensor:
+def patches(layer: nn.Module, a: Tensor) -> Tensor:
     """What each place of a convolution sees: (n, g, T, numbers of a patch)."""
     size, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
     if layer.padding == "same":
@@ -181,25 +181,27 @@ def _is_scale(layer: nn.Module) -> bool:
 
 
 def _entry_by_entry(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:
-    """Parameters that each act on one number of the last axis, on one channel, or on everything.
+    """Parameters that each multiply, or are added to, a number of the last axis, a channel, or all.
 
-    The derivative of the outputs along a parameter's ones holds those by its entries. Nothing is
-    returned for what is no such layer.
+    Outputs are then lines in each parameter p, f(a, p) = f(a, 0) + p (f(a, 1) - f(a, 0)). Nothing
+    is returned for what is no such layer.
     """
-    values = {name: t.detach() for name, t in layer.named_parameters()}
-    values = {name: t.to(a.dtype) for name, t in values.items()}
-    fixed = values | {name: t.detach().clone() for name, t in layer.named_buffers()}
+    fixed = {name: t.detach().to(a.dtype) for name, t in layer.named_parameters()}
+    buffers = {name: t.detach().clone() for name, t in layer.named_buffers()}
     made: dict[str, Factor] = {}
-    for name, p in values.items():
+    for name, p in fixed.items():
 
-        def outputs(p: Tensor, name: str = name) -> Tensor:
-            return functional_call(layer, fixed | {name: p}, a)
+        def outputs(x: Tensor, value: float, name: str = name, p: Tensor = p) -> Tensor:
+            other = {name: torch.full_like(p, value)}
+            return functional_call(layer, fixed | buffers | other, x)
 
         try:
-            _, slope = jvp(outputs, (p,), (torch.ones_like(p),))
+            start = outputs(a, 0.0)
+            slope = outputs(a, 1.0) - start
+            line = torch.allclose(outputs(a[:1], -2.0), (start - 2 * slope)[:1], 1e-3, 1e-5)
         except (RuntimeError, TypeError, ValueError, AttributeError):
             return {}
-        if slope.shape != (len(b), *b.shape[2:]):
+        if not line or slope.shape != (len(b), *b.shape[2:]):
             return {}
         g = b * slope[:, None]  # (n, k, ...)
         if len(p) == g.shape[-1]:
