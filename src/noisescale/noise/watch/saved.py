@@ -53,8 +53,11 @@ def load(path: Path | str) -> "NoiseRecord":
         reason = getattr(error, "strerror", None) or "not text"
         raise InputError(f"the history {path} cannot be read ({reason}).") from None
     if suffix == ".csv":
-        record = NoiseRecord()
-        record.rows = _rows_of(text, path)
+        rows = _rows_of(text, path)
+        # Weighted examples count for no more than there are; tokens do.
+        tokens = any(row.batch_size > 1.001 * row.n_examples for row in rows)
+        record = NoiseRecord(unit="token" if tokens else "example")
+        record.rows = rows
         return record
     try:
         content = from_json(json.loads(text))
