@@ -83,7 +83,7 @@ SIZES = {
         few=200,
         narrow=(784, 100, 10),
         chains=8,
-        temperatures=1_500,
+        temperatures=1_000,
         leapfrog=8,
     ),
 }

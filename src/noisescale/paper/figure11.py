@@ -68,7 +68,7 @@ def measure(context: Context) -> Data:
     size, seeds = SIZES[context.scale], range(context.seeds)
     small, full, first = SMALL, size.ladder[-1], size.precisions[:1]
     cases = [(k, labels) for k in seeds for labels in LABELS]
-    calls = {
+    calls: dict[str, list[partial[Any]]] = {
         "maps": [
             partial(
                 polish, seed=k, batch_size=small, labels=labels, prior_precisions=size.precisions
@@ -91,7 +91,7 @@ def measure(context: Context) -> Data:
         ],
     }
     context.make_ahead({call: _seconds(call) for group in calls.values() for call in group})
-    found = {
+    found: dict[str, list[Any]] = {
         name: [context.kept(call.func, **call.keywords) for call in group]
         for name, group in calls.items()
     }
@@ -112,7 +112,7 @@ def _seconds(call: partial[Any]) -> float:
     if call.func is polish:
         return 60 + 200.0 * len(given["prior_precisions"])
     if call.func is bet:
-        return 60 + 0.6 * given["batch_size"]
+        return 60 + 0.6 * int(given["batch_size"])
     return 200.0 if call.func is sample else 60.0
 
 
