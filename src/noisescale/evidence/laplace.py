@@ -20,7 +20,7 @@ from noisescale.checks import check_choice, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
-from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance
+from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import Preflight, module_of, preflight
@@ -86,8 +86,9 @@ def evidence_of(
         if log_null is None:
             log_null = log_null_of(problem, L, null)
             details["null_note"] = note_on_imbalance(problem, null)
-            if problem.n_classes is None and log_null is not None:
-                details["null_model"] = "the best constant"
+            details["null_model"] = null_in_words(problem, null)
+        else:
+            details["null_model"] = "the given null model"
         return assemble(
             term,
             nll=nll,
