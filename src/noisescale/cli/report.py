@@ -45,17 +45,23 @@ def report(
 
 def show(made: "PaperReport", *, json: bool, quiet: bool) -> None:
     """The verdicts and where the report is."""
-    from noisescale.paper.claims import counts
+    from noisescale.paper.claims import counts, headline
 
     verdicts = counts(made.claims["claims"])
     own = counts(made.claims["claims"], own=True)
     if json:
-        told = {"report": str(made.index.resolve()), "counts": verdicts, "own_counts": own}
+        told = {
+            "report": str(made.index.resolve()),
+            "counts": verdicts,
+            "identities": counts(made.claims["claims"], identities=True),
+            "own_counts": own,
+        }
         print(jsonlib.dumps(told))
         return
     if not quiet:
         Console().print(_table(made))
         print(f"{_summary(verdicts, 'claims')} ({made.claims['scale']} scale).")
+        print(f"Apart: {headline(made.claims['claims'])}.")
         print(f"{_summary(own, 'claims of our own')}.")
     print(f"Report: {made.index.resolve()}")
 

@@ -45,6 +45,11 @@ class Circumstances:
         """Whether a measurement of this size can decide claims: full scale, data and seeds."""
         return self.scale == "full" and self.seeds >= 3 and self.complete
 
+    @property
+    def decides_readings(self) -> bool:
+        """Whether it can decide second readings, which ask for five seeds."""
+        return self.decidable and self.seeds >= 5
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -131,23 +136,34 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a section's data say."""
+    """What a section's data say.
+
+    ``second``: the same claims by second statistics, see :mod:`noisescale.paper.statistics`;
+    ``readings``: second readings of claims, see :mod:`noisescale.paper.readings`.
+    """
 
     statement: str
     judgements: tuple[Judgement, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     remarks: tuple[str, ...] = ()
+    second: tuple[Judgement, ...] = ()
+    readings: tuple[Judgement, ...] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report: a figure's number, an appendix's letter, or a word."""
+    """A section of the report: a figure's number, an appendix's letter, or a word.
+
+    A ``reading`` has its id from the reading that it measures. Only five seeds at full scale decide
+    one, so smaller scales measure it where it is asked for, and not by default.
+    """
 
     id: str
     title: str
     measure: Callable[[Context], Any]
     judge: Callable[[Any], Findings]
     draw: Callable[[Any], tuple[Picture, ...]]
+    reading: bool = False
 
     @property
     def kind(self) -> type:

@@ -7,7 +7,7 @@ measures anything.
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +24,9 @@ from noisescale.jobs.store import RunStore
 from noisescale.paper.claims import entries
 from noisescale.paper.documents import Kept, keep, measured_alike, read, report_path
 from noisescale.paper.keeping import write_whole
+from noisescale.paper.readings import meanings, reading_entries
 from noisescale.paper.report import Shown, render, runs_table
+from noisescale.paper.second import second_statistics
 from noisescale.paper.section import SCALES, Context, ScaleName, Section
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
@@ -62,7 +64,7 @@ def run_paper(
     :func:`noisescale.run_sweep`.
     """
     check_choice("scale", scale, SCALES)
-    sections = _choose(only)
+    sections = _choose(only, scale)
     n_seeds = check_whole("seeds", _SEEDS[scale] if seeds is None else seeds, at_least=1)
     _prepare(out)
     progress = progress or Progress()
@@ -153,10 +155,10 @@ def _read_head(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _choose(only: Iterable[str] | None) -> list[Section]:
+def _choose(only: Iterable[str] | None, scale: ScaleName) -> list[Section]:
     """The sections asked for, in the report's order."""
     if only is None:
-        return list(SECTIONS.values())
+        return [s for s in SECTIONS.values() if scale == "full" or not s.reading]
     wanted = [name.strip() for name in only]
     for name in wanted:
         if name not in SECTIONS:
@@ -183,7 +185,7 @@ def _write(
 ) -> PaperReport:
     """Judge and draw what was measured here and what ships, and write the page."""
     here = {section.id: Shown.of(section, kept) for section, kept in measured}
-    claims = head | {"claims": entries(j for shown in here.values() for j in shown.judgements)}
+    claims = head | verdicts_of(here)
     progress.line("full-scale results")
     full = full_scale()
     for shown in here.values():
@@ -192,9 +194,23 @@ def _write(
     text = json.dumps(claims, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", text + "\n")
     index = out / "index.html"
-    write_whole(index, render(claims, here, full, SECTIONS.values(), runs_table(store)))
+    write_whole(
+        index, render(claims, here, full, verdicts_of(full), SECTIONS.values(), runs_table(store))
+    )
     primary = [j for shown in full.values() for j in shown.judgements if j.primary]
     return PaperReport(index, claims, {j.id: j.verdict.value for j in primary})
+
+
+def verdicts_of(shown: Mapping[str, Shown]) -> dict[str, Any]:
+    """Claims, second readings and second statistics of what was judged, as ``claims.json`` has."""
+    judged = entries(j for one in shown.values() for j in one.judgements)
+    readings = reading_entries(j for one in shown.values() for j in one.findings.readings)
+    return {
+        "claims": judged,
+        "readings": readings,
+        "meanings": meanings(judged, readings),
+        "second_statistics": second_statistics(shown.values()),
+    }
 
 
 @cache
