@@ -88,7 +88,7 @@ def test_found_under_one_convention_is_found():
         ("C23", N, "R23", N, "Probably not so here"),
         ("C23", N, "R23", U, "Not settled"),
         ("C14", R, "R14", N, "By the first criterion alone"),
-        ("C14", R, "R14", R, "holds too"),
+        ("C14", R, "R14", R, "Probably so: R14"),
         ("C33", U, "R33", R, "Probably so: R33"),
         ("C20", N, "R20", R, "Probably not so as the paper says"),
     ],

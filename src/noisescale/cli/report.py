@@ -72,15 +72,16 @@ def _summary(verdicts: dict[str, int], what: str) -> str:
 
 
 def _table(made: "PaperReport") -> Table:
-    """A line a claim: its verdict here, and at full scale."""
+    """A line a claim, and a reading that was measured: its verdict here, and at full scale."""
     shown = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("claim", "here", "full scale, shipped", "the claim"):
         shown.add_column(column, no_wrap=column == "claim")
-    for row in made.claims["claims"]:
+    measured = [row for row in made.claims["readings"] if row["measured"] is not None]
+    for row in (*made.claims["claims"], *measured):
         if row["primary"]:
             cells = [
                 f"[{_COLOURS[verdict]}]{verdict}[/]" if verdict in _COLOURS else verdict
                 for verdict in (row["verdict"], made.full_scale.get(row["id"], "not measured"))
             ]
-            shown.add_row(row["id"], *cells, row["claim"])
+            shown.add_row(row["id"], *cells, row["claim"] if "claim" in row else row["reading"])
     return shown

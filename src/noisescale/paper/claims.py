@@ -153,3 +153,14 @@ def headline(rows: Iterable[dict[str, Any]]) -> str:
         + ", ".join(f"{count} {verdict}" for verdict, count in seen.items())
         for seen, what in parts
     )
+
+
+def in_words(value: Any) -> str:
+    """A measured value as people write it; a mapping as a list of named values."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {in_words(part)}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(in_words(part) for part in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -18,7 +18,6 @@ from noisescale.paper.section import Context, Findings, Measured, Measurement, P
 from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
 from noisescale.sweep.batch_law import fit_batch_size_law
 from noisescale.sweep.peak import Peak, find_peak
-from noisescale.uncertainty import Estimate
 
 _SMALL = {
     "smoke": (Case(1.0, 0.9, 500, 100),),
@@ -26,8 +25,6 @@ _SMALL = {
 }
 _FACTOR, _FAR = 1.5, 2.0  # how far off a prediction may be, and how far none may be
 _ENOUGH = 8  # of nine
-_DECIDES = 20.0  # a ratio of likelihoods
-_LARGE = 20_000  # training sets from which on the paper sees proportionality
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,6 @@ def judge(data: Data) -> Findings:
             _judge(data, "C45", "mnist", most=_ENOUGH),
             _judge(data, "C46", "fashion-mnist", most=None),
         ),
-        readings=(_judge_likelihoods(data),),
         measurements=tuple(_measurements(data)),
         remarks=tuple(data.missing),
     )
@@ -285,38 +281,6 @@ def likelihood_ratio(data: Data) -> float | None:
     paper = math.log(last.case.n_train / first.case.n_train)
     variance = _log_variance(first.peak) + _log_variance(last.peak)
     return math.exp(((measured - paper) ** 2 - (measured - law) ** 2) / (2 * variance))
-
-
-def _judge_likelihoods(data: Data) -> Judgement:
-    """R20: at many updates the law, or a slope of 1?"""
-    ratio = likelihood_ratio(data)
-    answer: bool | None = None
-    if ratio is not None and max(ratio, 1 / ratio) >= _DECIDES:
-        answer = ratio > 1
-    return conclude(
-        "R20",
-        [answer],
-        decidable=data.at.decides_readings,
-        measured=None
-        if ratio is None
-        else {"how much likelier under the law": short(ratio)} | dict(_slopes(data)),
-    )
-
-
-def _slopes(data: Data) -> Iterator[tuple[str, str]]:
-    """Of log B_opt over the large training sets, by the number of updates."""
-    for steps in sorted({o.case.steps for o in data.outcomes}):
-        points = [
-            (math.log(o.case.n_train), o.peak.corrected)
-            for o in data.outcomes
-            if o.case.steps == steps and o.case.data == "mnist" and o.case.n_train >= _LARGE
-        ]
-        ends = [(x, top) for x, top in sorted(points, key=lambda p: p[0]) if top is not None]
-        if len(ends) >= 2:
-            (x0, first), (x1, last) = ends[0], ends[-1]
-            slope = math.log(last.value / first.value) / (x1 - x0)
-            error = math.hypot(first.std / first.value, last.std / last.value) / (x1 - x0)
-            yield f"slope at T = {steps:,}", str(Estimate(slope, error))
 
 
 SECTION = Section("law", "A law for the best batch size", measure, judge, draw)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from noisescale.paper.claims import Judgement, Verdict, all_claims, criteria
+from noisescale.paper.claims import Judgement, Verdict, all_claims, criteria, in_words
 
 
 @dataclass(frozen=True)
@@ -96,30 +96,32 @@ def meanings(
 
 
 def _meaning(first: Verdict, reading: Reading, rows: list[dict[str, Any]]) -> str:
-    """What a first verdict and a reading say together."""
-    second = overall(rows)
+    """What a first verdict and a reading say together, with the numbers that say so."""
     if all(row["measured"] is None for row in rows):
         return f"{reading.id} is not measured yet: what is believed rests on the first criterion."
-    name = f"{reading.id} ({reading.reading})"
-    under = [row["convention"] for row in rows if row["verdict"] == Verdict.REPRODUCED]
-    where = f", {', '.join(under)}" if under and under != ["default"] else ""
+    second = overall(rows)
+    telling = [row for row in rows if row["verdict"] == second] or rows
+    numbers = "; ".join(
+        ("" if row["convention"] == "default" else f"{row['convention']}: ")
+        + in_words(row["measured"])
+        for row in telling
+    )
+    name = f"{reading.id}, {reading.reading},"
     if second is Verdict.UNDECIDED:
-        return f"Not settled: by its data so far {name} is undecided."
+        return f"Not settled: {name} is undecided by its data so far ({numbers})."
+    holds = second is Verdict.REPRODUCED
     if reading.against:
-        return (
-            f"Probably not so as the paper says: {name} holds{where}."
-            if second is Verdict.REPRODUCED
-            else f"{name} does not explain it."
-        )
-    if second is Verdict.REPRODUCED:
-        return {
-            Verdict.REPRODUCED: f"Probably so: {name} holds too{where}.",
-            Verdict.NOT_REPRODUCED: f"Probably so in another sense than it was first read in: "
-            f"{name} holds{where}.",
-            Verdict.UNDECIDED: f"Probably so: {name} holds{where}.",
-        }[first]
-    return {
-        Verdict.REPRODUCED: f"By the first criterion alone: {name} does not hold.",
-        Verdict.NOT_REPRODUCED: f"Probably not so here: {name} does not hold either.",
-        Verdict.UNDECIDED: f"Probably not so: {name} does not hold.",
-    }[first]
+        said = f"Probably not so as the paper says: {name} holds" if holds else f"{name} fails"
+    else:
+        said = f"{_TOGETHER[first, second]}: {name} {'holds' if holds else 'does not hold'}"
+    return f"{said} ({numbers})."
+
+
+_TOGETHER = {
+    (Verdict.REPRODUCED, Verdict.REPRODUCED): "Probably so",
+    (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED): "By the first criterion alone",
+    (Verdict.NOT_REPRODUCED, Verdict.REPRODUCED): "Probably so in another sense than first read",
+    (Verdict.NOT_REPRODUCED, Verdict.NOT_REPRODUCED): "Probably not so here",
+    (Verdict.UNDECIDED, Verdict.REPRODUCED): "Probably so",
+    (Verdict.UNDECIDED, Verdict.NOT_REPRODUCED): "Probably not so",
+}

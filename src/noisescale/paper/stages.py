@@ -39,7 +39,7 @@ _HEAD = ("schema", "version", "scale", "data", "seeds", "seconds")
 @dataclass(frozen=True)
 class PaperReport:
     """A written report: where it is, the content of its ``claims.json``, and the verdicts of the
-    full-scale results that ship with noisescale, by claim.
+    full-scale results that ship with noisescale, by claim and reading.
     """
 
     index: Path
@@ -197,8 +197,8 @@ def _write(
     write_whole(
         index, render(claims, here, full, verdicts_of(full), SECTIONS.values(), runs_table(store))
     )
-    primary = [j for shown in full.values() for j in shown.judgements if j.primary]
-    return PaperReport(index, claims, {j.id: j.verdict.value for j in primary})
+    judged = [j for one in full.values() for j in (*one.judgements, *one.findings.readings)]
+    return PaperReport(index, claims, {j.id: j.verdict.value for j in judged if j.primary})
 
 
 def verdicts_of(shown: Mapping[str, Shown]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from jinja2 import Environment, StrictUndefined
 
-from noisescale.paper.claims import Claim, Judgement, all_claims, counts, headline
+from noisescale.paper.claims import Claim, Judgement, all_claims, counts, headline, in_words
 from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
 from noisescale.paper.readings import Reading, all_readings
@@ -92,7 +92,7 @@ def render(
     ``claims`` and ``full_verdicts`` their verdicts; ``runs`` are the runs as CSV.
     """
     environment = page_environment()
-    environment.filters["words"] = _words
+    environment.filters["words"] = in_words
     judged = full_verdicts["claims"]
     return environment.from_string(_file("template.html")).render(
         report=claims,
@@ -166,15 +166,6 @@ def runs_table(store: RunStore) -> str:
 
 def _file(name: str) -> str:
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _words(value: Any) -> str:
-    """A measured value as people write it; a mapping as a list of named values."""
-    if isinstance(value, dict):
-        return "; ".join(f"{name} {_words(part)}" for name, part in value.items())
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_words(part) for part in value)}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _address(content: str, kind: str) -> str:
