@@ -10,8 +10,10 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import measured
 import pandas as pd
 import pytest
+from PIL import Image
 
 import noisescale as ns
 from noisescale.paper import SECTIONS
@@ -267,6 +269,21 @@ SENTENCES = [
     ("docs/paper.md", appendix_d),
     ("docs/tuning.md", appendix_e),
 ]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_passages_are_what_is_shipped(name):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert measured.written(text) == text, "write it again: python tools/measured.py --write"
+
+
+def test_the_picture_of_the_law_is_of_the_shipped_runs():
+    if measured.law_data() is None:
+        assert not measured.PICTURE.exists()
+        return
+    with Image.open(measured.PICTURE) as picture:
+        wanted = "draw it again: python tools/measured.py --write"
+        assert picture.text["Source"] == measured.law_source(), wanted
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.noise.devices import batch_step
 from noisescale.noise.scale import RULES, SMALL_BATCH, batch_size_keeping, loudness
 
 
@@ -172,9 +173,7 @@ def batch_schedule(
 
 def _step(B: int, multiple_of: int | None, unit: str, sequence_length: int | None) -> int:
     """What batch sizes are multiples of."""
-    if multiple_of is None:
-        return 1 if unit == "examples" else sequence_length or 1
-    step = check_whole("multiple_of", multiple_of, at_least=1)
+    step = batch_step(multiple_of, unit, sequence_length)
     if B % step:
         raise InputError(
             f"the recipe's own batch size {B} is no multiple of {step}: choose a divisor of it."
