@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from verdict_passages import PASSAGES as VERDICTS
+
 from noisescale.paper.claims import Judgement
 from noisescale.paper.law import Data, calibrated, judge, judge_long_runs
 from noisescale.paper.law import predicted_against_measured as drawn
@@ -154,7 +156,11 @@ def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False))
 
 
-PASSAGES: dict[str, Callable[[], str]] = {"law": law_passage, "law-in-short": law_in_short}
+PASSAGES: dict[str, Callable[[], str]] = {
+    "law": law_passage,
+    "law-in-short": law_in_short,
+    **VERDICTS,
+}
 
 
 def written(text: str) -> str:
