@@ -8,9 +8,11 @@ from typing import Any, Self
 
 from jinja2 import Environment, StrictUndefined
 
+from noisescale.paper.checking import SpotCheck
 from noisescale.paper.claims import Judgement, all_claims, counts, entries
 from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
+from noisescale.paper.report.checked import check_part
 from noisescale.paper.report.playground import playground_parts
 from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
@@ -80,11 +82,12 @@ def render(
     full: Mapping[str, Shown],
     sections: Iterable[Section],
     runs: str,
+    check: SpotCheck | None = None,
 ) -> str:
     """The page, everything from data escaped, figures inside as data addresses.
 
     ``here`` is what was measured in the folder, ``full`` the full-scale results, both by section;
-    ``runs`` are the runs as CSV.
+    ``runs`` are the runs as CSV, ``check`` says what running shipped ones again gave.
     """
     environment = page_environment()
     environment.filters["words"] = _words
@@ -99,6 +102,7 @@ def render(
         sections=[s for s in sections if s.id in here or s.id in full],
         here=here,
         full=full,
+        checked=check_part(check, environment) if claims["scale"] == "check" else None,
         corrections=CORRECTIONS,
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
