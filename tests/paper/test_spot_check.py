@@ -17,6 +17,7 @@ from noisescale.paper.spot_check import (
     conclude_agreement,
 )
 from noisescale.seeds import random_stream
+from noisescale.sweep.tables import config_of
 
 SECONDS = 400.0  # of one core: five minutes of two, less what slices take
 SEEDS = range(20)
@@ -124,7 +125,7 @@ def test_a_chaotic_run_may_land_anywhere_in_the_noise_and_no_further():
 def test_all_tests_together_have_the_level():
     """Normal differences of exactly the seeds' noise: the loudest that rounding may be."""
     rng = np.random.default_rng(1)
-    n, false = 2_000, 0
+    n, false = 400, 0
     for _ in range(n):
         pairs = [
             pair
@@ -149,7 +150,7 @@ def test_a_sample_fits_the_time_and_covers_the_sections(runs):
         assert set(drawn["section"]) >= {"4", "5", "6", "7", "8"}
         assert (drawn["regime"] == "settled").mean() > 0.5
         seen |= set(chosen)
-    assert len(seen) > 10 * len(chosen)  # other seeds, other runs
+    assert len(seen) > 5 * len(chosen)  # other seeds, other runs
     assert choose(runs, seconds=SECONDS, seed=3) == choose(runs, seconds=SECONDS, seed=3)
     again = choose(runs, seconds=SECONDS, seed=3, without=chosen)
     assert not set(again) & set(chosen)
@@ -192,3 +193,12 @@ def test_the_chance_to_notice_a_single_wrong_run(runs):
         for pair in found.pairs
     ]
     assert np.mean(noticed) >= told[2].noticed - 3 * math.sqrt(0.25 / len(noticed))
+
+
+def test_every_shipped_run_can_be_run_again(runs):
+    some = runs.iloc[:: len(runs) // 40]
+    taken = (steps if isinstance(steps, tuple) else () for steps in some["taken"])
+    assert all(
+        config_of(row, steps) is not None
+        for (_, row), steps in zip(some.iterrows(), taken, strict=True)
+    )

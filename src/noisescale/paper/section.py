@@ -40,10 +40,18 @@ class Circumstances:
     complete: bool
     fingerprint: str
 
+    def decides(self, *, enough: bool, seeds: int = 3) -> bool:
+        """Whether a claim can be decided: all of the data, so many seeds, and ``enough`` else.
+
+        What else a claim rests on (updates, batches, images, precision) its section knows; the
+        name of the scale is none of it.
+        """
+        return enough and self.complete and self.seeds >= seeds
+
     @property
     def decidable(self) -> bool:
-        """Whether a measurement of this size can decide claims: full scale, data and seeds."""
-        return self.scale == "full" and self.seeds >= 3 and self.complete
+        """The same for claims about networks of the paper's size trained to the end."""
+        return self.decides(enough=self.scale == "full")
 
 
 @dataclass(frozen=True)
@@ -141,13 +149,17 @@ class Findings:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report: a figure's number, an appendix's letter, or a word."""
+    """A section of the report: a figure's number, an appendix's letter, or a word.
+
+    ``quick_seeds``: what it takes to decide its claims, where the quick scale can afford that.
+    """
 
     id: str
     title: str
     measure: Callable[[Context], Any]
     judge: Callable[[Any], Findings]
     draw: Callable[[Any], tuple[Picture, ...]]
+    quick_seeds: int = 1
 
     @property
     def kind(self) -> type:

@@ -279,7 +279,7 @@ SLICES: dict[str, Slice] = {
     "9": Slice(
         ("9",),
         "first seed, 100 entries",
-        20.0,
+        15.0,
         lambda context: _gradient_shapes(figure9.measure(context)),
         _gradient_shapes,
         {"": _SORTED},
@@ -287,13 +287,13 @@ SLICES: dict[str, Slice] = {
     "10": Slice(
         ("10",),
         "the rescaled network",
-        20.0,
+        8.0,
         lambda context: _rescaling(figure10.rescale(context)),
         lambda data: _rescaling(data.rescaling),
         {"": _TRAINED},
     ),
     "A": Slice(
-        ("A",), "evidence of the three minima", 10.0, _landscape, _visits, {"": _QUADRATURE}
+        ("A",), "evidence of the three minima", 30.0, _landscape, _visits, {"": _QUADRATURE}
     ),
     "C": Slice(
         ("C",),
@@ -306,7 +306,7 @@ SLICES: dict[str, Slice] = {
     "D": Slice(
         ("D",),
         "three of the settings on the quadratic",
-        10.0,
+        4.0,
         _fluctuations,
         _shipped_fluctuations,
         {"": _FILTERED},
@@ -314,7 +314,7 @@ SLICES: dict[str, Slice] = {
     "E": Slice(
         ("E",),
         "MNIST, the first recipe from the first fresh seed",
-        20.0,
+        8.0,
         _first_recipe,
         lambda data: {"test accuracy of the first recipe": data.tuned[0].before[0]},
         {"": Tolerance("training amplifies rounding, by less than a seed does", absolute=0.003)},
