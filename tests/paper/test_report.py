@@ -263,7 +263,7 @@ def test_bad_requests_fail_before_any_work(tmp_path):
 
     refuse("there is no section 'Z'", only=["Z"])
     refuse("seeds must be at least 1, got 0", seeds=0)
-    refuse("scale must be one of smoke, quick, full, got 'huge'", scale="huge")
+    refuse("scale must be one of check, smoke, quick, full, got 'huge'", scale="huge")
     assert not (tmp_path / "out").exists()
 
 

@@ -42,7 +42,7 @@ def judge(data: Data) -> Findings:
             "quadrature knows the evidences. The appendix concludes that a single posterior "
             "sample often has lower test error than the cost's minimum; this is tested on MNIST."
         ),
-        judgements=(judge_visits(data.at, data.visits), *judge_draws(data.at, data.draws)),
+        judgements=(judge_visits(data.visits), *judge_draws(data.at, data.draws)),
         second=tuple(judge_draws_again(data.at, data.draws)),
         measurements=(*describe_visits(data.visits), *describe_draws(data.draws)),
         remarks=(

@@ -254,5 +254,10 @@ def _draw_panel(axes: Axes, along: Curves, title: str) -> list[Artist]:
 
 
 SECTION = Section(
-    "2", "Figure 2: the evidence tells memorising from learning", measure, judge, draw
+    "2",
+    "Figure 2: the evidence tells memorising from learning",
+    measure,
+    judge,
+    draw,
+    quick_seeds=3,
 )

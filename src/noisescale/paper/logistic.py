@@ -59,7 +59,8 @@ def judge_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgemen
     ``holds`` is one answer, or one for each seed. Deciding takes at least 3 seeds and the paper's
     grid and data.
     """
-    decidable = at.seeds >= 3 and at.scale != "smoke" and at.complete
+    grid = _PER_DECADE[at.scale] >= _PER_DECADE["full"]
+    decidable = at.decides(enough=grid and n_test(at) >= _N_TEST["full"])
 
     def verdict(claim: str, holds: Any, measured: Any, uncertainty: Any = None) -> Judgement:
         return judge_each(

@@ -8,10 +8,12 @@ from typing import Any, Self
 
 from jinja2 import Environment, StrictUndefined
 
+from noisescale.paper.checking import SpotCheck
 from noisescale.paper.claims import Claim, Judgement, all_claims, counts, headline, in_words
 from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
 from noisescale.paper.readings import Reading, all_readings
+from noisescale.paper.report.checked import check_part
 from noisescale.paper.report.playground import playground_parts
 from noisescale.paper.second import judge_first_seeds
 from noisescale.paper.section import Findings, Measurement, Picture, Section
@@ -85,11 +87,13 @@ def render(
     full_verdicts: dict[str, Any],
     sections: Iterable[Section],
     runs: str,
+    check: SpotCheck | None = None,
 ) -> str:
     """The page, everything from data escaped, figures inside as data addresses.
 
     ``here`` is what was measured in the folder, ``full`` the full-scale results, both by section,
-    ``claims`` and ``full_verdicts`` their verdicts; ``runs`` are the runs as CSV.
+    ``claims`` and ``full_verdicts`` their verdicts; ``runs`` are the runs as CSV, ``check`` says
+    what running shipped ones again gave.
     """
     environment = page_environment()
     environment.filters["words"] = in_words
@@ -109,6 +113,7 @@ def render(
         sections=[s for s in sections if s.id in here or s.id in full],
         here=here,
         full=full,
+        checked=check_part(check, environment) if claims["scale"] == "check" else None,
         corrections=CORRECTIONS,
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
