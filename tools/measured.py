@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from verdict_passages import PASSAGES as VERDICTS
+
 from noisescale.paper.claims import Judgement
 from noisescale.paper.law import Data, calibrated, judge, judge_long_runs
 from noisescale.paper.law import predicted_against_measured as drawn
@@ -203,6 +205,7 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "law-in-short": law_in_short,
     "tuner": tuner_passage,
     "starts": starts_passage,
+    **VERDICTS,
 }
 
 

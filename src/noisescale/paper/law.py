@@ -95,6 +95,7 @@ def judge(data: Data) -> Findings:
             _judge(data, "C45", "mnist", most=_ENOUGH),
             _judge(data, "C46", "fashion-mnist", most=None),
         ),
+        readings=(judge_long_runs(data),),
         measurements=tuple(_measurements(data)),
         remarks=tuple(data.missing),
     )
@@ -110,7 +111,7 @@ def judge_long_runs(data: Data) -> Judgement:
     return conclude(
         "R20",
         [part],
-        decidable=data.at.decidable,
+        decidable=data.at.decides_readings,
         measured=slope
         and {
             "slope at 40,000 updates": short(slope.measured.value),

@@ -42,10 +42,23 @@ class Circumstances:
     complete: bool
     fingerprint: str
 
+    def decides(self, *, enough: bool, seeds: int = 3) -> bool:
+        """Whether a claim can be decided: all of the data, so many seeds, and ``enough`` else.
+
+        What else a claim rests on (updates, batches, images, precision) its section knows; the
+        name of the scale is none of it.
+        """
+        return enough and self.complete and self.seeds >= seeds
+
     @property
     def decidable(self) -> bool:
-        """Whether a measurement of this size can decide claims: full scale, data and seeds."""
-        return self.scale == "full" and self.seeds >= 3 and self.complete
+        """The same for claims about networks of the paper's size trained to the end."""
+        return self.decides(enough=self.scale == "full")
+
+    @property
+    def decides_readings(self) -> bool:
+        """Whether it can decide second readings, which ask for five seeds."""
+        return self.decidable and self.seeds >= 5
 
 
 @dataclass(frozen=True)
@@ -162,23 +175,36 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a section's data say."""
+    """What a section's data say.
+
+    ``second``: the same claims by second statistics, see :mod:`noisescale.paper.statistics`;
+    ``readings``: second readings of claims, see :mod:`noisescale.paper.readings`.
+    """
 
     statement: str
     judgements: tuple[Judgement, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     remarks: tuple[str, ...] = ()
+    second: tuple[Judgement, ...] = ()
+    readings: tuple[Judgement, ...] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report: a figure's number, an appendix's letter, or a word."""
+    """A section of the report: a figure's number, an appendix's letter, or a word.
+
+    A ``reading`` has its id from the reading that it measures. Only five seeds at full scale decide
+    one, so smaller scales measure it where it is asked for, and not by default.
+    ``quick_seeds``: what it takes to decide its claims, where the quick scale can afford that.
+    """
 
     id: str
     title: str
     measure: Callable[[Context], Any]
     judge: Callable[[Any], Findings]
     draw: Callable[[Any], tuple[Picture, ...]]
+    reading: bool = False
+    quick_seeds: int = 1
 
     @property
     def kind(self) -> type:
