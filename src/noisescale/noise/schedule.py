@@ -13,6 +13,7 @@ from typing import Any
 from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.scale import RULES, SMALL_BATCH, batch_size_keeping, loudness
+from noisescale.notebook import Displayed
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Stage:
 
 
 @dataclass(frozen=True, repr=False)
-class BatchSchedule:
+class BatchSchedule(Displayed):
     """Stages in order, and what to know about them.
 
     >>> import noisescale as ns

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.batches import (
     CONVENTION,
     LEARNING_RATE,
@@ -20,7 +21,6 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import describe_place
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.uncertainty import mean_of
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from noisescale.drawing import house_style, to_svg
 from noisescale.paper.batches import (
     PENALTIES,
     PRIOR_PRECISION,
@@ -17,7 +18,7 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.figure3 import times_to_converge
 from noisescale.paper.runs import Array, Runs, short
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
-from noisescale.paper.style import draw_training, house_style, to_svg
+from noisescale.paper.style import draw_training
 from noisescale.uncertainty import mean_of
 
 _LATE = 0.8  # of the updates: fluctuations are measured after that

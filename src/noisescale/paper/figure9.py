@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.noise.distribution import (
     Shape,
     batch_means,
@@ -19,7 +20,6 @@ from noisescale.paper.batches import N_TRAIN
 from noisescale.paper.claims import conclude
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.seeds import random_stream
 from noisescale.training import paper_network
 from noisescale.uncertainty import mean_of

@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from noisescale.data import DataUnavailableError, load_fashion_mnist
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.noise.batch_law import PAPER_LAW, BatchSizeLaw
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.law_cases import CASES, FASHION, Case, Prediction, read_predictions
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import run_until_interior
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.paper.style import plain_log
 from noisescale.sweep.batch_law import fit_batch_size_law
 from noisescale.sweep.peak import Peak, find_peak
 
