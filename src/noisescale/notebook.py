@@ -17,7 +17,7 @@ background:none;border:0;border-bottom:1px solid rgba(128,128,128,.35)}
 .noisescale p,.noisescale ul{margin:.3em 0}.noisescale summary{cursor:pointer}
 </style>"""
 # What answers the question, before everything else.
-_ANSWERS = ("withheld", "inconclusive", "verdict", "conclusion", "undetermined")
+_ANSWERS = ("withheld", "inconclusive", "verdict", "conclusion", "undetermined", "sentences")
 _SHORT = 12  # rows that are shown without being asked for
 _LONGEST = 60  # rows of a table, evenly spread over it
 
@@ -40,10 +40,12 @@ def to_html(result: Any) -> str:
     """The result as a fragment of HTML."""
     content: dict[str, Any] = dict(result.to_dict())
     headline = result._headline()
-    answers = [content.pop(name, None) for name in _ANSWERS]
+    given = [content.pop(name, None) for name in _ANSWERS]
+    answers = [*filter(None, given[:-1]), *(given[-1] or ())]
     notes = content.pop("notes", None) or ()
+    content = {name: value for name, value in content.items() if value not in (None, *answers)}
     parts = [f"<p><b>{escape(headline)}</b></p>"]
-    parts += [f"<p>{escape(told)}</p>" for told in answers if told and told not in headline]
+    parts += [f"<p>{escape(told)}</p>" for told in answers if told not in headline]
     if result._sketched():
         from noisescale.drawing import sketch
 

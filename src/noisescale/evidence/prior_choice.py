@@ -78,7 +78,13 @@ class EvidenceCurve(Displayed):
     def _draw(self, axes: "Axes") -> None:
         axes.plot(self.prior_precision, self.log_evidence, ".-", label="log evidence")
         axes.axvline(self.best, linestyle="--", color="C1", label=f"largest at {self.best:.3g}")
+        # Priors that crush the model would leave nothing of the top to be seen.
+        usual = float(np.median(self.best_log_evidence - self.log_evidence))
+        bottom = max(float(self.log_evidence.min()), self.best_log_evidence - 3 * usual)
         axes.set(xscale="log", xlabel="prior precision", ylabel="log evidence, nats")
+        if bottom < self.best_log_evidence:
+            margin = 0.05 * (self.best_log_evidence - bottom)
+            axes.set_ylim(bottom - margin, self.best_log_evidence + margin)
         axes.legend(fontsize="small")
 
     def to_dict(self) -> dict[str, Any]:

@@ -66,6 +66,9 @@ class TrainResult(Displayed):
         axes.set(xlabel="updates", ylabel=metric.replace("_", "-"))
         axes.legend(fontsize="small")
 
+    def _headline(self) -> str:
+        return f"TrainResult: {self.status} after {self.steps_done:,} steps"
+
     def _sketched(self) -> bool:
         return len(self.history) > 1
 
