@@ -28,8 +28,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     evidence.evidence: "noisescale evidence noisescale.examples:digits --at map",
     sweep.sweep: _RUNS,
     runs.runs: f"{_RUNS} &&\n\nnoisescale runs plan-runs --where 'batch_size<=4'",
-    recipe.recipe: "noisescale recipe --learning-rate 0.1 --batch-size 256 \\\n\n"
-    "--momentum 0.9 --n-train 50000 --to-batch-size 8192",
+    recipe.recipe: "noisescale recipe --learning-rate 0.1 --batch-size 256 --to-batch-size 1024",
     tune.tune: "noisescale tune noisescale.examples:train_digits --epochs 5 --max-runs 60",
 }
 for _command, _example in EXAMPLES.items():
