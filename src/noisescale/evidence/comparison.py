@@ -14,6 +14,7 @@ from noisescale.checks import check_number
 from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.result import warn_user
+from noisescale.notebook import Displayed
 
 _APPROXIMATE = ("kfac", "diagonal")
 _UNRESOLVED = 2.0  # standard errors of a difference below which it is not resolved
@@ -36,7 +37,7 @@ _COMPARABLE = (
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Displayed):
     """Posterior probabilities of models that explain the same data.
 
     Attributes:
@@ -68,6 +69,10 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Everything by name."""
         return asdict(self) | {"best": self.best}
+
+    def _headline(self) -> str:
+        best = self.probabilities[self.ranks.index(0)]
+        return f"The most probable of {len(self.names)} models is {self.best} ({best:.3g})"
 
     def __repr__(self) -> str:
         width = max(5, *map(len, self.names))

@@ -21,6 +21,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.result import odds_in_words
+from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _LARGEST = 10_000  # parameters, whose curvature is a dense matrix here
 
 
 @dataclass(frozen=True, repr=False)
-class RefinedEvidence:
+class RefinedEvidence(Displayed):
     """The evidence by importance sampling from the Laplace Gaussian, in nats.
 
     Attributes:

@@ -12,6 +12,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.map import MapEstimate
 from noisescale.evidence.preflight import Preflight
+from noisescale.notebook import Displayed
 
 if TYPE_CHECKING:
     from noisescale.evidence.refine import LaplacePosterior, RefinedEvidence
@@ -43,7 +44,7 @@ _CAUTIONS = {
 
 
 @dataclass(frozen=True, repr=False)
-class Evidence:
+class Evidence(Displayed):
     """The Laplace evidence of a model at a point, and the parts it is made of, in nats.
 
     Attributes:

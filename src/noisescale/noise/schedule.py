@@ -14,6 +14,7 @@ from noisescale.checks import check_choice, check_learning_rate, check_number, c
 from noisescale.errors import InputError
 from noisescale.noise.devices import batch_step
 from noisescale.noise.scale import RULES, SMALL_BATCH, batch_size_keeping, loudness
+from noisescale.notebook import Displayed
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Stage:
 
 
 @dataclass(frozen=True, repr=False)
-class BatchSchedule:
+class BatchSchedule(Displayed):
     """Stages in order, and what to know about them.
 
     >>> import noisescale as ns

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.batches import SMALL
 from noisescale.paper.bets import SIZES, AtMap, Bet, Sampled, bet, polish, polish_narrow, sample
 from noisescale.paper.claims import Judgement, conclude, judge_each
@@ -23,7 +24,7 @@ from noisescale.paper.section import (
     Picture,
     Section,
 )
-from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.paper.style import plain_log
 from noisescale.uncertainty import Estimate, mean_of
 
 LABELS = ("true", "random")

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.result import odds_in_words
+from noisescale.notebook import Displayed
 
 Array = NDArray[np.float64]
 _FEW = 3.0  # effective chains below which the standard error means little
@@ -18,7 +19,7 @@ _REFUSED = 0.4  # mean acceptance below which chains hardly move
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnnealedEvidence:
+class AnnealedEvidence(Displayed):
     """The sampled evidence of a model: a stochastic lower bound, in nats.
 
     Attributes:
@@ -160,7 +161,7 @@ class AnnealedEvidence:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnnealedGap:
+class AnnealedGap(Displayed):
     """Bounds on the evidence of data that were simulated from the model; in nats.
 
     Attributes:

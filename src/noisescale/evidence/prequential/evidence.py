@@ -172,17 +172,19 @@ def _pay_here(
 ) -> list[tuple[list[float], float]]:
     """What was paid at each stage, one after another in this process."""
     paid: list[tuple[list[float], float]] = []
-    for stage in stages:
-        progress.line(f"order {stage.order}: {stage.start} examples seen, {len(paid)} stages done")
-        try:
-            paid.append(procedure.pay(stage))
-        except Exception as error:
-            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-            reason = (str(error).strip().splitlines() or [""])[-1].rstrip(".")
-            raise InputError(
-                f"{_stage_in_words(stage)} failed: {kind}{reason}. Mend it; with store= what has "
-                "finished is kept."
-            ) from error
+    with progress.sweep(stages, n_stored=0):
+        for stage in stages:
+            progress.line(f"order {stage.order}: {stage.start} examples seen")
+            try:
+                paid.append(procedure.pay(stage))
+            except Exception as error:
+                kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+                reason = (str(error).strip().splitlines() or [""])[-1].rstrip(".")
+                raise InputError(
+                    f"{_stage_in_words(stage)} failed: {kind}{reason}. Mend it; with store= what "
+                    "has finished is kept."
+                ) from error
+            progress.finished(stage, {"status": "done"})
     return paid
 
 
