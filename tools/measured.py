@@ -24,7 +24,7 @@ from noisescale.paper.law_cases import Prediction, read_predictions
 from noisescale.paper.law_outcomes import Outcome, slope_at
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import folder, shipped, shipped_path
-from noisescale.paper.style import house_style
+from noisescale.drawing import house_style
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "law.png"
