@@ -107,6 +107,10 @@ def test_predictions_of_another_data_set_are_appended_and_nothing_else(calibrate
 def test_an_unfinished_search_predicts_nothing(tmp_path, table):
     first, second = (case for case in FASHION if case.role == "calibrating")
     with RunStore(tmp_path, write=True) as store:
+        pass
+    with pytest.raises(InputError, match="not finished"):
+        write_predictions.main([str(tmp_path)], table=table)
+    with RunStore(tmp_path, write=True) as store:
         store.add(records(first, best(first)))
         store.add(list(records(second, best(second)))[:-30])
     before = table.read_bytes()
