@@ -162,9 +162,9 @@ def test_a_history_of_tokens_is_known_by_their_number(tmp_path):
         ("a.txt", "", "ends in .csv or .json"),
         ("a.csv", "update,low\n1,2\n", "no column n_examples"),
         ("a.csv", "", "no history of a watched run"),
-        ("a.json", "{", "no history that watch.save wrote"),
-        ("a.json", "[]", "no history that watch.save wrote"),
-        ("a.json", '{"kind": "noisescale watch"}', "no history that watch.save wrote"),
+        ("a.json", "{", "is no noisescale watch that save wrote"),
+        ("a.json", "[]", "is no noisescale watch that save wrote"),
+        ("a.json", '{"kind": "noisescale watch"}', "is no noisescale watch that save wrote"),
     ],
 )
 def test_other_files_are_refused_in_a_sentence(tmp_path, name, text, words):
