@@ -285,6 +285,27 @@ def appendix_e():
     )
 
 
+def watching():
+    frame = pd.read_csv(ROOT / "benchmarks" / "results" / "watch.csv").set_index(["task", "way"])
+    ways = [way for task, way in frame.index if task == "cnn"]
+    for way in ways:
+        cells = []
+        for task in ("transformer", "cnn"):
+            row = frame.loc[task, way]
+            if pd.isna(row.ratio):
+                cells.append("cannot do it |")
+            elif way == "plain":
+                cells.append(f"1 | {row.peak_mib:.0f} MiB")
+            else:
+                low, high = row.low, row.high
+                cells.append(f"{row.ratio:.2f} [{low:.2f}, {high:.2f}] | {row.peak_mib:.0f} MiB")
+        yield f"| {way} | {' | '.join(cells)} |"
+    grown = frame.loc["growth", "ratio"]
+    for axis in ("T", "B", "width"):
+        at = {k.split(" = ")[1]: v for k, v in grown.items() if k.startswith(f"{axis} = ")}
+        yield f"{axis} = {', '.join(at)} it is {', '.join(f'{v:.2f}' for v in at.values())}"
+
+
 SENTENCES = [
     ("README.md", verdicts_in_the_readme),
     ("README.md", fastest_and_slowest_step),
@@ -301,6 +322,7 @@ SENTENCES = [
     ("docs/paper.md", what_holds_and_what_does_not),
     ("docs/paper.md", appendix_d),
     ("docs/tuning.md", appendix_e),
+    ("docs/watch.md", watching),
 ]
 
 
