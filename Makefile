@@ -76,7 +76,7 @@ bench: .venv-bench/.ready
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready
-	.venv-docs/bin/mkdocs build --quiet
+	.venv-docs/bin/mkdocs build --quiet --strict
 	@echo "Documentation: $(CURDIR)/build/site/index.html"
 
 .venv-docs/.ready: pyproject.toml

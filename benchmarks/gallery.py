@@ -24,8 +24,8 @@ import torch
 from matplotlib.figure import Figure
 
 import noisescale as ns
+from noisescale.drawing import house_style
 from noisescale.noise.watch.ratio import RunningRatio
-from noisescale.paper.style import house_style
 from noisescale.torch import gradient_noise, watch
 from noisescale.uncertainty import Estimate, finite_only
 

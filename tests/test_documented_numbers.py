@@ -126,25 +126,6 @@ def gradient_noise():
     yield f"the values agree to {worst:.0e}".replace("e-0", "e-")
 
 
-def tuner():
-    summary = bench("tune")["summary"]
-    ours, theirs = summary["tuner"], summary["random search"]
-
-    def sizes(row):
-        *most, last = map(str, row["batch_sizes"])
-        return f"{', '.join(most)} and {last}"
-
-    yield (
-        f"the tuner ends at {ours['test_accuracy']:.4f} (standard deviation over repeats "
-        f"{ours['spread']:.4f}) with batches of {sizes(ours)}; random search at "
-        f"{theirs['test_accuracy']:.4f} ({theirs['spread']:.4f}) with {sizes(theirs)}"
-    )
-    yield (
-        f"The tuner's median recipe takes {ours['median_updates_a_run']} updates, random search's "
-        f"{theirs['median_updates_a_run']}"
-    )
-
-
 def growth():
     cells = bench("growth")["cells"]
     for p, n in {(cell["p"], cell["N"]): None for cell in cells}:
@@ -314,7 +295,6 @@ SENTENCES = [
     ("docs/noise.md", scaling_rules),
     ("docs/noise.md", accuracy_around_a_peak),
     ("docs/noise.md", gradient_noise),
-    ("docs/tuning.md", tuner),
     ("docs/evidence.md", growth),
     ("docs/evidence.md", deep_evidence),
     ("docs/evidence.md", evidence_or_validation),
@@ -330,6 +310,24 @@ SENTENCES = [
 def test_passages_are_what_is_shipped(name):
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert measured.written(text) == text, "write it again: python tools/measured.py --write"
+
+
+def test_passages_of_the_tuner_tell_every_method(monkeypatch):
+    row = {"repeats": 5, "test_accuracy": 0.91, "spread": 0.003, "batch_sizes": [8, 90]}
+    row |= {"median_updates_a_run": 213.5, "median_updates": 40_000, "inconclusive": 2}
+    once = row | {"repeats": 1, "spread": None, "inconclusive": 0}
+    begun = {"data": "MNIST", "start": "none", "near": None, "first": 20, "batch_size": 60}
+    document = {"network": "784-100-10", "n_train": 1000, "epochs": 20.0, "margin": 0.002}
+    document["summary"] = {"tuner": row, "TPE": once}
+    document["starts"] = [begun | {"updates": 9_000, "inconclusive": None}]
+    monkeypatch.setattr(measured, "bench", lambda name: document)
+    text = measured.tuner_passage()
+    assert (
+        "| tuner with a margin of 0.002 | 5, 2 inconclusive | 0.9100 (0.0030) | 8, 90 | 213.5 "
+        "| 40,000 |" in text
+    )
+    assert "| TPE | 1 | 0.9100 | 8, 90 |" in text
+    assert "| MNIST | none |  | 20 | 60 | 9,000 |" in measured.starts_passage()
 
 
 def test_the_picture_of_the_law_is_of_the_shipped_runs():

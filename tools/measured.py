@@ -24,7 +24,7 @@ from noisescale.paper.law_cases import Prediction, read_predictions
 from noisescale.paper.law_outcomes import Outcome, slope_at
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import folder, shipped, shipped_path
-from noisescale.paper.style import house_style
+from noisescale.drawing import house_style
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "law.png"
@@ -152,6 +152,50 @@ def bench(name: str) -> dict[str, Any]:
     return document
 
 
+def tuner_passage() -> str:
+    """Tuner, random search and TPE at equal budgets, for docs/tuning.md."""
+    document = bench("tune")
+    said = _wrapped(
+        f"At equal budgets of updates (`benchmarks/tune.py`: a {document['network']} network, "
+        f"N = {document['n_train']:,}, {document['epochs']:g} epochs, test accuracy over five "
+        "fresh seeds, mean and standard deviation over repeats):"
+    )
+    lines = [
+        "| method | repeats | test accuracy | batch sizes | updates of its recipe | spent |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in document["summary"].items():
+        if name == "tuner":
+            name = f"tuner with a margin of {document['margin']:g}"
+        spread = "" if row["spread"] is None else f" ({row['spread']:.4f})"
+        unsure = f", {row['inconclusive']} inconclusive" if row["inconclusive"] else ""
+        lines.append(
+            f"| {name} | {row['repeats']}{unsure} | {row['test_accuracy']:.4f}{spread} "
+            f"| {', '.join(map(str, row['batch_sizes']))} | {row['median_updates_a_run']:g} "
+            f"| {row['median_updates']:,g} |"
+        )
+    return f"{said}\n\n" + "\n".join(lines)
+
+
+def starts_passage() -> str:
+    """What ``start=`` saves, for docs/tuning.md."""
+    rows = bench("tune")["starts"]
+    if not rows:
+        return "`benchmarks/tune.py` measures what each saves."
+    lines = [
+        "| data | start | near | first best | final batch | updates spent |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        near = "" if row["near"] is None else f"{row['near']:.3g}"
+        final = f"{row['batch_size']}{', inconclusive' if row['inconclusive'] else ''}"
+        lines.append(
+            f"| {row['data']} | {row['start']} | {near} | {row['first']} | {final} "
+            f"| {row['updates']:,} |"
+        )
+    return "\n".join(lines)
+
+
 def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False))
 
@@ -159,6 +203,8 @@ def _wrapped(text: str) -> str:
 PASSAGES: dict[str, Callable[[], str]] = {
     "law": law_passage,
     "law-in-short": law_in_short,
+    "tuner": tuner_passage,
+    "starts": starts_passage,
     **VERDICTS,
 }
 

@@ -23,7 +23,7 @@ except ImportError as error:
     ) from error
 
 from noisescale.noise.watch.record import NoiseRecord
-from noisescale.noise.watch.saved import from_json, to_json
+from noisescale.saved import from_json, to_json
 from noisescale.torch.adapter import begin, scalars, settings
 from noisescale.torch.watching import Watch
 

@@ -113,17 +113,25 @@ def test_the_page_needs_nothing_else(report):
 
 def test_every_picture_says_what_it_shows(report):
     page = report[0].index.read_text()
-    alts = re.findall(r'<img [^>]*alt="([^"]+)"', page)
-    assert len(alts) == page.count("<img ") > 22
+    alts = re.findall(r'<svg [^>]*class="picture" role="img" aria-label="([^"]+)"', page)
+    assert len(alts) == page.count('class="picture"') > 22
     assert all(len(alt) > 40 for alt in alts)
     assert "test accuracy" in alts[0]
+
+
+def test_every_figure_has_ids_of_its_own_and_its_values(report):
+    page = report[0].index.read_text()
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(set(ids)) == len(ids)
+    pictures = re.findall(r'class="picture".*?</svg>', page, re.DOTALL)
+    assert sum("<title>" in picture for picture in pictures) > 0.9 * len(pictures)
 
 
 def test_everything_from_data_is_escaped():
     evil = '<script>alert("x")</script>'
     judgement = Judgement("C01", Verdict.REPRODUCED, {evil: evil}, evil, evil)
     findings = Findings(evil, (judgement,), (Measurement(evil, evil, evil),), (evil,))
-    shown = Shown(findings, (Picture("p", "<svg/>", evil, evil),), 3, True, evil)
+    shown = Shown(findings, (Picture("p", "<svg></svg>", evil, evil),), 3, True, evil)
     claims = {
         "version": evil,
         "scale": evil,
@@ -163,7 +171,7 @@ def test_full_scale_results_stand_beside_the_fresh_ones(report):
     fresh, full = section.index("fresh, smoke scale"), section.index("shipped, 3 seeds")
     assert fresh < full
     assert "judged and drawn again from its data" in section
-    assert section.count("<img") == 2
+    assert section.count('class="picture"') == 2
     assert "noisescale paper --only 4 --scale full --seeds 3" in section
 
 
@@ -288,6 +296,22 @@ class TestBrowser:
     def test_no_error_and_no_network(self, page):
         assert page.complaints == []
         assert page.requests == []
+
+    def test_the_pointer_shows_the_nearest_value(self, page):
+        at = page.run(
+            "(() => { const c = document.querySelector('.picture .values circle');"
+            "c.scrollIntoView({ block: 'center', behavior: 'instant' });"
+            "const b = c.getBoundingClientRect();"
+            "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        page.mouse("mouseMoved", at)
+        told = page.run("document.querySelector('.value').innerText").splitlines()
+        assert [line.partition(": ")[0] for line in told[-2:]] == [
+            "gradient updates",
+            "test accuracy",
+        ]
+        page.mouse("mouseMoved", (1, 1))
+        assert page.run("document.querySelector('.value').hidden")
 
     def test_the_calculator_computes_what_the_library_does(self, page):
         for rate, size, n, m in (

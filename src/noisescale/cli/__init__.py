@@ -14,24 +14,25 @@ from noisescale.errors import InputError
 app = typer.Typer(
     name="noisescale",
     help="Should I believe this minimum, and how loud is my SGD?",
-    epilog="Begin with: noisescale paper --scale smoke",
+    epilog="Begin with: noisescale evidence noisescale.examples:digits --at map",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_COMMANDS: dict[Callable[..., None], str] = {
-    paper.paper: "paper --only units --scale smoke --out /tmp/report",
-    report.report: "report paper-report",
-    evidence.evidence: "evidence my_model:trained --prior-precision auto",
-    sweep.sweep: "sweep plan.toml --out my-runs --workers 4",
-    runs.runs: "runs my-runs --where 'batch_size<=30' --export small.csv",
-    recipe.recipe: "recipe --learning-rate 0.1 --batch-size 256 --momentum 0.9 --n-train 50000 "
-    "--to-batch-size 8192",
-    tune.tune: "tune my_training:train --n-train 50000 --epochs 10",
+# Each works when it is pasted; a line ends where a shell goes on to the next.
+_RUNS = "noisescale sweep --example > plan.toml && noisescale sweep plan.toml"
+EXAMPLES: dict[Callable[..., None], str] = {
+    paper.paper: "noisescale paper --only units --scale smoke --out /tmp/report",
+    report.report: f"{_RUNS} &&\n\nnoisescale report plan-runs",
+    evidence.evidence: "noisescale evidence noisescale.examples:digits --at map",
+    sweep.sweep: _RUNS,
+    runs.runs: f"{_RUNS} &&\n\nnoisescale runs plan-runs --where 'batch_size<=4'",
+    recipe.recipe: "noisescale recipe --learning-rate 0.1 --batch-size 256 --to-batch-size 1024",
+    tune.tune: "noisescale tune noisescale.examples:train_digits --epochs 5 --max-runs 60",
 }
-for _command, _example in _COMMANDS.items():
-    app.command(epilog=f"Example: noisescale {_example}")(_command)
+for _command, _example in EXAMPLES.items():
+    app.command(epilog=f"Example:\n\n{_example}")(_command)
 app.add_typer(data.data_app, name="data")
 
 

@@ -9,38 +9,67 @@ from rich.console import Console
 from rich.table import Table
 
 from noisescale.cli.options import Debug, Json, Quiet, check_path
-from noisescale.jobs.progress import show_progress
+from noisescale.errors import InputError
+from noisescale.jobs.progress import Progress, show_progress
 
 if TYPE_CHECKING:
+    from noisescale.cli.reports.page import Chapter
     from noisescale.paper import PaperReport
 
 _COLOURS = {"reproduced": "green", "not reproduced": "red", "undecided": "dim"}
 
 
 def report(
-    folder: Annotated[
+    path: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR|LOG",
+            metavar="DIR|FILE",
             callback=check_path,
-            help="Where `paper` put its report, or a .csv or .json that `watch.save` wrote.",
+            help="The folder of `paper`, `sweep` or `tune`, any store, or a file that `save` of a "
+            "watch, a tuning or a prequential evidence wrote.",
         ),
     ],
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Draw a report again from what was measured, or that of a watched run; nothing is run."""
-    if folder.suffix.lower() in (".csv", ".json") and not folder.is_dir():
-        from noisescale.cli.watch_report import report_history
+    """One page of what was measured, the answer first; nothing is run."""
+    if path.is_dir() and (path / "claims.json").exists():
+        from noisescale.paper import redraw
 
-        report_history(folder, json=json, quiet=quiet)
+        with show_progress(silent=quiet or json) as progress:
+            drawn = redraw(path, progress)
+        show(drawn, json=json, quiet=quiet)
         return
-    from noisescale.paper import redraw
-
     with show_progress(silent=quiet or json) as progress:
-        drawn = redraw(folder, progress)
-    show(drawn, json=json, quiet=quiet)
+        page, chapters = _report_runs(path, progress)
+    if json:
+        told = {"report": str(page), "answer": [list(chapter.answer) for chapter in chapters]}
+        print(jsonlib.dumps(told))
+        return
+    if not quiet:
+        for chapter in chapters:
+            print(chapter.question, *chapter.answer, "", sep="\n")
+    print(f"Report: {page}")
+
+
+def _report_runs(path: Path, progress: "Progress") -> "tuple[Path, list[Chapter]]":
+    """Write the page of a store, or of a saved result, beside it."""
+    from noisescale.cli.reports.choose import chapter_of_file, chapters_of_store
+    from noisescale.cli.reports.page import write_page
+    from noisescale.jobs.store import store_path
+
+    if path.suffix.lower() in (".csv", ".json") and not path.is_dir():
+        chapters, page = [chapter_of_file(path)], path.with_suffix(".html")
+    elif path.is_dir() and not store_path(path).exists():
+        raise InputError(
+            f"there is nothing to report in {path}: give the folder of `paper`, `sweep` or `tune`, "
+            "a store, or a file that `save` wrote."
+        )
+    else:
+        chapters = chapters_of_store(path, progress.line)
+        page = path / "report.html" if path.is_dir() else path.with_suffix(".html")
+    return write_page(page, path.resolve().name, chapters).resolve(), chapters
 
 
 def show(made: "PaperReport", *, json: bool, quiet: bool) -> None:

@@ -15,7 +15,7 @@ def runs_table(frame: pd.DataFrame) -> Table:
     """The columns in which the runs differ, and how they ended."""
     shown = Table(box=None, header_style="bold", pad_edge=False)
     results = [name for name in ("test_accuracy", "score") if name in frame]
-    columns = ["key", *_varying(frame), "status", *results, "duration"]
+    columns = ["key", *varying(frame), "status", *results, "duration"]
     for column in columns:
         shown.add_column(column, justify="left" if column in ("key", "status") else "right")
     for _, row in frame.iterrows():
@@ -23,13 +23,19 @@ def runs_table(frame: pd.DataFrame) -> Table:
     return shown
 
 
-def _varying(frame: pd.DataFrame) -> list[str]:
+def varying(frame: pd.DataFrame) -> list[str]:
+    """The settings in which runs differ."""
     hidden = {"key", "status", "duration", "data_fingerprint", "score", *METRICS, *_CIRCUMSTANCES}
     return [
         column
         for column in frame.columns
         if column not in hidden and frame[column].map(str).nunique() > 1
     ]
+
+
+def as_keys(frame: pd.DataFrame, names: list[str]) -> list["pd.Series[Any]"]:
+    """Columns to group by: lists, which cannot be, as text."""
+    return [frame[name].map(str) if frame[name].dtype == object else frame[name] for name in names]
 
 
 def _cell(column: str, value: Any) -> str:

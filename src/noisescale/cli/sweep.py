@@ -12,6 +12,14 @@ from noisescale.cli.options import Cluster, Debug, Json, Quiet, Workers, check_p
 from noisescale.jobs.progress import show_progress
 
 
+def _example(asked: bool) -> None:
+    if asked:
+        from noisescale.examples import PLAN
+
+        print(PLAN, end="")
+        raise typer.Exit
+
+
 def sweep(
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN.toml", callback=check_path, help="What to run.")
@@ -23,6 +31,12 @@ def sweep(
             help="Folder of the store. Default: the plan's name and '-runs'.",
         ),
     ] = None,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example", callback=_example, is_eager=True, help="Print a plan to begin with."
+        ),
+    ] = False,
     workers: Workers = None,
     cluster: Cluster = None,
     retries: Annotated[int, typer.Option(help="New attempts at a run that failed.")] = 2,

@@ -107,7 +107,8 @@ def _fetch(
     for source, open_source in collection.sources():
         report(f"fetching {collection.name} from {source}")
         try:
-            for file, content in open_source():
+            for k, (file, content) in enumerate(open_source(), start=1):
+                report(f"{collection.name} from {source}: {k} of {len(collection.files)} files")
                 if not file.accepts(content):
                     raise SourceError(f"its {file.name} has another sha256")
                 if file.name not in contents:

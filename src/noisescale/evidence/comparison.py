@@ -14,6 +14,7 @@ from noisescale.checks import check_number
 from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.result import warn_user
+from noisescale.notebook import Displayed
 
 _APPROXIMATE = ("kfac", "diagonal")
 _UNRESOLVED = 2.0  # standard errors of a difference below which it is not resolved
@@ -36,7 +37,7 @@ _COMPARABLE = (
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Displayed):
     """Posterior probabilities of models that explain the same data.
 
     Attributes:
@@ -68,6 +69,10 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Everything by name."""
         return asdict(self) | {"best": self.best}
+
+    def _headline(self) -> str:
+        best = self.probabilities[self.ranks.index(0)]
+        return f"The most probable of {len(self.names)} models is {self.best} ({best:.3g})"
 
     def __repr__(self) -> str:
         width = max(5, *map(len, self.names))
@@ -107,7 +112,7 @@ def compare(
     _check_kinds(evidences)
     names = tuple(map(str, evidences))
     logs = [_log_evidence(name, e) for name, e in zip(names, evidences.values(), strict=True)]
-    stds = tuple(float(getattr(e, "log_evidence_std", 0.0)) for e in evidences.values())
+    stds = tuple(map(_std, evidences.values()))
     posterior = np.array(logs) + np.log(_weights(evidences, prior_odds))
     with np.errstate(over="ignore"):  # the odds of models 1e308 nats apart are 0
         log_odds = np.maximum(posterior - posterior.max(), -np.finfo(float).max)
@@ -128,6 +133,14 @@ def compare(
         tuple(map(_doubt, evidences.values(), log_odds, errors)),
         tuple(note for note in (_unresolved(names, log_odds, errors), unlike) if note),
     )
+
+
+def _std(evidence: Any) -> float:
+    """The standard error of a log evidence; half the distance of its bounds counts as one."""
+    bounds = getattr(evidence, "log_evidence_bounds", None)
+    if bounds is not None:
+        return float(bounds[1] - bounds[0]) / 2
+    return float(getattr(evidence, "log_evidence_std", 0.0))
 
 
 def _errors(evidences: list[Any], stds: tuple[float, ...], best: int) -> tuple[float, ...]:

@@ -33,6 +33,7 @@ from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.problem import Problem
+from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class MapStatus(StrEnum):
 
 
 @dataclass(frozen=True, repr=False)
-class MapEstimate:
+class MapEstimate(Displayed):
     """The minimum of the regularised cost near a trained point, in nats.
 
     Attributes:

@@ -23,12 +23,17 @@ from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array
 from noisescale.evidence.pace import speaks
-from noisescale.evidence.preflight import METHODS, preflight
+from noisescale.evidence.preflight import module_of, preflight
 from noisescale.evidence.prior import CHOICES, RANGE, prior_vector
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.select import Select
+from noisescale.notebook import Displayed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
 
 BOUNDS = (1e-4, 1e6)
@@ -43,7 +48,7 @@ _FARTHEST = 3.0  # step of such a logarithm: extrapolation must not leave the re
 
 
 @dataclass(frozen=True, eq=False)
-class EvidenceCurve:
+class EvidenceCurve(Displayed):
     """Log evidence against a single prior precision.
 
     Attributes:
@@ -63,6 +68,24 @@ class EvidenceCurve:
     best_log_evidence: float
     edge: str | None
     method: str
+
+    def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
+        """Draw the curve and its maximum into ``where``: axes or a file's path."""
+        from noisescale.drawing import drawn
+
+        return drawn(self._draw, where)
+
+    def _draw(self, axes: "Axes") -> None:
+        axes.plot(self.prior_precision, self.log_evidence, ".-", label="log evidence")
+        axes.axvline(self.best, linestyle="--", color="C1", label=f"largest at {self.best:.3g}")
+        # Priors that crush the model would leave nothing of the top to be seen.
+        usual = float(np.median(self.best_log_evidence - self.log_evidence))
+        bottom = max(float(self.log_evidence.min()), self.best_log_evidence - 3 * usual)
+        axes.set(xscale="log", xlabel="prior precision", ylabel="log evidence, nats")
+        if bottom < self.best_log_evidence:
+            margin = 0.05 * (self.best_log_evidence - bottom)
+            axes.set_ylim(bottom - margin, self.best_log_evidence + margin)
+        axes.legend(fontsize="small")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, arrays as lists."""
@@ -146,7 +169,7 @@ def trace_curve(
     """
     nll, _ = problem.nll_and_gradient()
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-        log_occam = METHODS[method].curve(
+        log_occam = module_of(method, accuracy.tolerance).curve(
             problem, curvature, accuracy, smallest=smallest, n_values=n_values
         )
     return nll, log_occam
@@ -274,9 +297,10 @@ def polish_with_prior(
             )
 
     polished = polish(problem, L, progress=accuracy.progress)
-    if (method, curvature) != (polished.method, "ggn") or method == "lanczos":
+    unlike = (method, curvature) != (polished.method, "ggn") or method == "lanczos"
+    if unlike or accuracy.tolerance:
         there, slope = polished.problem, polished.slope
-        term = METHODS[method].term(there, L, slope, curvature, accuracy)
+        term = module_of(method, accuracy.tolerance).term(there, L, slope, curvature, accuracy)
         polished = replace(polished, term=term)
     return L, polished, note
 

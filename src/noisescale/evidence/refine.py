@@ -21,6 +21,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.result import odds_in_words
+from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _LARGEST = 10_000  # parameters, whose curvature is a dense matrix here
 
 
 @dataclass(frozen=True, repr=False)
-class RefinedEvidence:
+class RefinedEvidence(Displayed):
     """The evidence by importance sampling from the Laplace Gaussian, in nats.
 
     Attributes:
@@ -149,7 +150,7 @@ class LaplacePosterior:
             log_null=evidence.log_null,
             n_train=evidence.n_train,
             n_params=evidence.n_params,
-            null_model=str(evidence.details.get("null_model", "random guessing")),
+            null_model=evidence.null_model,
         )
 
     def _log_ratios(self, n: int, rng: np.random.Generator) -> Array:

@@ -28,13 +28,14 @@ from noisescale.checks import check_choice, check_learning_rate, check_number, c
 from noisescale.errors import InputError
 from noisescale.noise.batch_recipe import BatchRecipe, kept_warmup
 from noisescale.noise.scale import SMALL_BATCH
+from noisescale.notebook import Displayed
 
 ADAM_RULES = ("square_root", "half_life")
 _LOWEST = (0.5, 0.9)  # betas below which an average is none any more
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AdamRecipe(BatchRecipe):
+class AdamRecipe(BatchRecipe, Displayed):
     """Adam's or AdamW's hyperparameters for a training set of ``n_train`` examples.
 
     Attributes:

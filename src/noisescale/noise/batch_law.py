@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _STEP = 1e-4  # of the numerical derivatives by the constants
 
 
 @dataclass(frozen=True)
-class BestBatch:
+class BestBatch(Displayed):
     """A best batch size that the law predicts.
 
     Attributes:
@@ -61,12 +62,15 @@ class BestBatch:
         """The values by name."""
         return dict(vars(self))
 
+    def _headline(self) -> str:
+        return f"Best batch size {self}"
+
     def __str__(self) -> str:
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}], bound by {self.branch}"
 
 
 @dataclass(frozen=True)
-class BatchSizeLaw:
+class BatchSizeLaw(Displayed):
     """The two-branch law with its constants.
 
     Attributes:

@@ -25,6 +25,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.select import Select
 from noisescale.noise.spectrum import NoiseSpectrum, noise_spectrum
+from noisescale.notebook import Displayed
 from noisescale.training.sampling import SAMPLERS
 from noisescale.uncertainty import Estimate
 
@@ -37,7 +38,7 @@ _Z = float(stats.norm.ppf(0.975))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GradientNoise:
+class GradientNoise(Displayed):
     """The noise of per-example gradients at one point.
 
     Attributes:

@@ -25,6 +25,7 @@ from noisescale.noise.more_data import choose_batch
 from noisescale.noise.recipe_notes import ADVICE, PAPERS_RULE, and_then, what_to_watch
 from noisescale.noise.scale import RULES, batch_size_keeping, loudness
 from noisescale.noise.schedule import BatchSchedule, batch_schedule
+from noisescale.notebook import Displayed
 
 _MOVABLE = ("learning_rate", "momentum", "batch_size")
 _UNKNOWN_DATA = (
@@ -34,7 +35,7 @@ _UNKNOWN_DATA = (
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Recipe(BatchRecipe):
+class Recipe(BatchRecipe, Displayed):
     """Learning rate, batch size and momentum for a training set of ``n_train`` examples.
 
     Attributes:

@@ -17,6 +17,7 @@ from noisescale.checks import (
 )
 from noisescale.errors import InputError
 from noisescale.noise.stability import check_step
+from noisescale.notebook import Displayed
 
 Array = NDArray[Any]
 
@@ -82,7 +83,7 @@ def kept_chains(draws: Mapping[str, Array], step: float) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PosteriorSamples:
+class PosteriorSamples(Displayed):
     """Draws from exp(-C/T), with what is needed to trust them.
 
     Attributes:

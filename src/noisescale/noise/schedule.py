@@ -14,6 +14,7 @@ from noisescale.checks import check_choice, check_learning_rate, check_number, c
 from noisescale.errors import InputError
 from noisescale.noise.devices import batch_step
 from noisescale.noise.scale import RULES, SMALL_BATCH, batch_size_keeping, loudness
+from noisescale.notebook import Displayed
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Stage:
 
 
 @dataclass(frozen=True, repr=False)
-class BatchSchedule:
+class BatchSchedule(Displayed):
     """Stages in order, and what to know about them.
 
     >>> import noisescale as ns
@@ -64,8 +65,9 @@ class BatchSchedule:
         """A batch that follows a measured critical batch size, and never shrinks.
 
         Args:
-            history: a frame, or the path of a CSV file, with ``critical_batch_size`` and either
-                ``examples`` seen (or ``tokens``, if that is the unit), or ``step``.
+            history: a run that :func:`noisescale.watch` watched, or what it saved; or a frame, or
+                the path of a CSV file, with ``critical_batch_size`` and either ``examples`` seen
+                (or ``tokens``, if that is the unit), or ``step``.
             batch_size: of the run that was measured, unless a column says so; steps become
                 examples by it.
             learning_rate, n_train: if known, to be in the stages; the learning rate stays.

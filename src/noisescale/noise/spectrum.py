@@ -11,12 +11,13 @@ from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.spectrum import leading
 from noisescale.evidence.problem import Problem
+from noisescale.notebook import Displayed
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NoiseSpectrum:
+class NoiseSpectrum(Displayed):
     """The leading directions of the gradient noise beside those of the curvature.
 
     Attributes:

@@ -9,13 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.gradients import GradientNoise, gradient_noise
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN
 from noisescale.paper.claims import conclude
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.paper.style import plain_log
 from noisescale.seeds import random_stream
 from noisescale.training import SAMPLERS, BatchStream, paper_network, train
 from noisescale.training.dense import gradient_factors

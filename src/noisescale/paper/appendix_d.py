@@ -12,6 +12,7 @@ import scipy.signal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.evidence.curvature.model import Model
 from noisescale.evidence.curvature.spectrum import leading
 from noisescale.evidence.jax_problem import jax_problem
@@ -35,7 +36,6 @@ from noisescale.paper.matched import (
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import SECOND
-from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.seeds import random_stream
 from noisescale.training import BatchStream, train
 from noisescale.uncertainty import Estimate, mean_of

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from noisescale.data import Dataset, DataUnavailableError, load_fashion_mnist
+from noisescale.drawing import house_style, to_svg
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Array, short
@@ -19,7 +20,6 @@ from noisescale.paper.section import (
     Section,
 )
 from noisescale.paper.statistics import FIRST, SECOND, Statistics
-from noisescale.paper.style import house_style, to_svg
 from noisescale.training import DenseNetwork
 from noisescale.tune import TuneResult, train_function, tune_large_batch
 from noisescale.tune.scores import scores_of

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
+from noisescale.drawing import house_style, to_svg
 from noisescale.paper.claims import Judgement
 from noisescale.paper.logistic import (
     LABELS,
@@ -25,7 +26,7 @@ from noisescale.paper.section import (
     Picture,
     Section,
 )
-from noisescale.paper.style import draw_band, house_style, to_svg
+from noisescale.paper.style import draw_band
 from noisescale.uncertainty import mean_of
 
 

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.evidence.curvature.products import curvature_operator
 from noisescale.evidence.curvature.spectrum import leading
 from noisescale.evidence.jax_problem import jax_problem
@@ -30,7 +31,7 @@ from noisescale.paper.section import (
     Section,
 )
 from noisescale.paper.statistics import FIRST, SECOND, Statistics
-from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.paper.style import plain_log
 from noisescale.seeds import random_stream
 from noisescale.uncertainty import Estimate, mean_of
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.claims import Judgement
 from noisescale.paper.invariance import Changes, judge_invariance, measure_invariance
 from noisescale.paper.logistic import (
@@ -29,7 +30,7 @@ from noisescale.paper.section import (
     Picture,
     Section,
 )
-from noisescale.paper.style import COLOURS, draw_band, house_style, to_svg
+from noisescale.paper.style import draw_band
 from noisescale.uncertainty import mean_of
 
 _LN2 = math.log(2)

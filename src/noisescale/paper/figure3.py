@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from noisescale.drawing import house_style, to_svg
 from noisescale.paper.batches import (
     CONVENTION,
     N_TRAIN,
@@ -18,7 +19,7 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Array, Runs, short, updates_to
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import FIRST, SECOND, Statistics
-from noisescale.paper.style import draw_training, house_style, to_svg
+from noisescale.paper.style import draw_training
 from noisescale.uncertainty import Estimate, mean_of
 
 _A_THOUSAND = (500.0, 2_000.0)  # updates: about a thousand

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.batches import (
     CONVENTION,
     LEARNING_RATE,
@@ -22,7 +23,6 @@ from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import describe_place
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import FIRST, SECOND, Statistics
-from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.uncertainty import mean_of
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from matplotlib.figure import Figure
 
+from noisescale.drawing import house_style, to_svg
 from noisescale.paper.batches import (
     PENALTIES,
     PRIOR_PRECISION,
@@ -26,7 +27,7 @@ from noisescale.paper.section import (
     Section,
 )
 from noisescale.paper.statistics import FIRST, SECOND, Statistics
-from noisescale.paper.style import draw_training, house_style, to_svg
+from noisescale.paper.style import draw_training
 from noisescale.uncertainty import mean_of
 
 _UNDIVIDED = "penalty undivided"

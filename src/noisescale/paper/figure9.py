@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import optimize, stats
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.noise.distribution import (
     Shape,
     batch_means,
@@ -21,7 +22,6 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import SECOND
-from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.seeds import random_stream
 from noisescale.training import paper_network
 from noisescale.uncertainty import mean_of

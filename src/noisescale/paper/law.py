@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from noisescale.data import DataUnavailableError, load_fashion_mnist
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.errors import InputError
 from noisescale.noise.batch_law import PAPER_LAW, BatchSizeLaw
 from noisescale.paper.claims import Judgement, conclude
@@ -16,7 +17,7 @@ from noisescale.paper.law_outcomes import Outcome, outcomes_of, slope_at
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import run_until_interior
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.paper.style import plain_log
 from noisescale.sweep.batch_law import fit_batch_size_law
 
 _SMALL = {

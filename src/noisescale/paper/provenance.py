@@ -28,8 +28,10 @@ _MACHINERY = tuple(
     for name in (
         "jobs",
         "checks",
+        "drawing",
         "errors",
         "imports",
+        "notebook",
         "data.cache",
         "data.sources",
         "data.idx",

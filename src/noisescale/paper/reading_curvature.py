@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from matplotlib.figure import Figure
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.evidence.curvature.products import curvature_operator
 from noisescale.evidence.curvature.spectrum import leading
 from noisescale.evidence.jax_problem import jax_problem
@@ -20,7 +21,6 @@ from noisescale.paper.minima import LABELS, SIZES, trained
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import SECOND
-from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.uncertainty import Estimate, mean_of
 
 # Where on its way a network is looked at.

@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.evidence.linear.regression import check_pair, lambda_path, linear_problem
 from noisescale.paper import figure1, figure2
 from noisescale.paper.claims import Judgement, Verdict, conclude
 from noisescale.paper.logistic import LABELS, Array, Curves, CurvesBy, n_test, whiten
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.style import COLOURS, house_style, to_svg
 from noisescale.seeds import random_stream
 
 _N_TRAIN = 800

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from noisescale.drawing import house_style, to_svg
 from noisescale.paper.appendix_d import draw_settings, find_place, shown_by_network
 from noisescale.paper.batches import N_TRAIN
 from noisescale.paper.claims import Judgement, conclude
@@ -18,7 +19,6 @@ from noisescale.paper.matched import ALIKE, DOUBLED, Setting, paired_ratios, wit
 from noisescale.paper.runs import Array
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import SECOND
-from noisescale.paper.style import house_style, to_svg
 from noisescale.uncertainty import Estimate, mean_of
 
 _G = 0.09  # at N = 1,000: effective learning rates of at most 0.01

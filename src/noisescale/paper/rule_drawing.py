@@ -7,8 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.section import Picture
-from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.paper.style import plain_log
 from noisescale.sweep.rules import ScalingRule
 
 

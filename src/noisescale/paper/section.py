@@ -5,10 +5,11 @@ what they mean, ``draw(data)`` shows them; both see nothing else, so that a verd
 made again tomorrow, or on another machine, is the same, and editing either measures nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_type_hints
+from typing import Any, Literal, Protocol, TypeVar, cast, get_type_hints
 
 from noisescale.data import Dataset
 from noisescale.jobs.engines import Engine
@@ -16,6 +17,7 @@ from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
 from noisescale.paper.claims import Judgement
 from noisescale.paper.keeping import keep_part, read_part
+from noisescale.paper.parts import Part, make_parts
 from noisescale.paper.provenance import code_hash
 from noisescale.paper.runs import Runs
 from noisescale.sweep import RunConfig, run_sweep
@@ -66,6 +68,25 @@ class Measured:
     at: Circumstances
 
 
+class Workplace(Protocol):
+    """What a part of a measurement may ask for, in this process or in a worker."""
+
+    @property
+    def data(self) -> Dataset:
+        """The images."""
+        ...
+
+    @property
+    def scale(self) -> ScaleName:
+        """How much to do."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """Where to tell how far it is; a worker has nobody to tell."""
+        ...
+
+
 @dataclass(frozen=True)
 class Context:
     """Where a section measures: on which data, how much, and where runs are made and kept."""
@@ -102,19 +123,29 @@ class Context:
         """
         if self.folder is None:
             return measure(self, **arguments)
-        key = {
-            "part": measure.__name__,
-            "arguments": arguments,
-            "scale": self.scale,
-            "data": self.data.fingerprint,
-            "code": code_hash(measure),
-        }
+        key = self._part(measure, arguments).depends_on
         kind = get_type_hints(measure)["return"]
         kept, value = read_part(self.folder, key, kind)
         if not kept:
             value = measure(self, **arguments)
             keep_part(self.folder, key, value)
         return cast(T, value)
+
+    def make_ahead(self, calls: Mapping["partial[Any]", float]) -> None:
+        """Have the workers measure parts that :meth:`kept` is going to be asked for.
+
+        ``calls`` are of functions of a module that need a :class:`Workplace` alone, each with the
+        seconds that it may take: the longest begin first.
+        """
+        if self.folder is not None:
+            parts = [self._part(call.func, call.keywords, cost) for call, cost in calls.items()]
+            make_parts(self.folder, parts, self.engine, self.progress)
+
+    def _part(
+        self, measure: Callable[..., Any], arguments: Mapping[str, Any], cost: float = 1.0
+    ) -> Part:
+        data = self.data
+        return Part(measure, arguments, self.scale, data.name, data.fingerprint, cost)
 
     def once(self, measure: Callable[["Context"], T]) -> T:
         """``measure(context)``, computed by the first of the sections that share it."""

@@ -1,11 +1,7 @@
-"""One look for all figures."""
+"""What several figures of the paper draw alike."""
 
-import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -13,29 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from noisescale.drawing import COLOURS
 from noisescale.paper.runs import Runs
-
-# Okabe and Ito's palette: told apart by colour-blind readers too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
-_RC: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text: small files, legible at any zoom
-    "svg.hashsalt": "noisescale",  # the same figure gives the same file
-}
-
-
-@contextmanager
-def house_style() -> Iterator[None]:
-    """Draw in here, and leave the user's own settings alone."""
-    with mpl.rc_context(_RC):
-        yield
 
 
 def plain_log(axis: Axis) -> None:
@@ -45,13 +20,6 @@ def plain_log(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def to_svg(figure: Figure) -> str:
-    """The figure as SVG text, without a date."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    return buffer.getvalue()
 
 
 def draw_band(

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
+from noisescale.drawing import house_style, to_svg
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_TRAIN, plain_plan, size_of
 from noisescale.paper.runs import Runs
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.style import draw_band, house_style, to_svg
+from noisescale.paper.style import draw_band
 from noisescale.uncertainty import mean_of
 
 

@@ -11,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.noise.langevin import Dynamics, State, corrected_sgld, overdamped, run_chains
 from noisescale.paper import location
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.location import NAMES, Landscape, Minimum, basin_of, gradient
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Measurement, Picture
-from noisescale.paper.style import COLOURS, house_style, plain_log, to_svg
+from noisescale.paper.style import plain_log
 from noisescale.uncertainty import Estimate, mean_of
 
 _STEP = 1e-3  # of Langevin; a tenth of one over the largest curvature

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,16 @@ from scipy import stats
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
+from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 from noisescale.sweep.frames import check_frame, check_numbers
 from noisescale.sweep.peak_error import measure_error
 from noisescale.uncertainty import Estimate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 Near = Callable[[Array, int], NDArray[np.bool_]]
@@ -35,7 +41,7 @@ _Z = 2.0  # standard errors by which the peak must stand above both ends
 
 
 @dataclass(frozen=True)
-class Peak:
+class Peak(Displayed):
     """Where accuracy peaks over batch sizes, or over another quantity.
 
     Attributes:
@@ -78,6 +84,22 @@ class Peak:
         if self.low is None or self.high is None:
             return Estimate(self.fitted, n=self.n_seeds)
         return Estimate(self.fitted, low=self.low, high=self.high, n=self.n_seeds)
+
+    def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
+        """Draw the curve, and the top with its interval, into ``where``: axes or a file's path."""
+        from noisescale.drawing import drawn
+
+        return drawn(self._draw, where)
+
+    def _draw(self, axes: "Axes") -> None:
+        errors = np.nan_to_num(self.std)
+        axes.errorbar(self.sizes, self.mean, yerr=errors, fmt=".-", capsize=2, label="mean of runs")
+        if self.fitted is not None:
+            axes.axvline(self.fitted, linestyle="--", color="C1", label=f"top, {self.estimate}")
+        if self.low is not None and self.high is not None:
+            axes.axvspan(self.low, self.high, color="C1", alpha=0.15, linewidth=0)
+        axes.set(xscale="log", xlabel=self.over.replace("_", " "), ylabel="mean over seeds")
+        axes.legend(fontsize="small")
 
     def to_dict(self) -> dict[str, Any]:
         """The values by name."""

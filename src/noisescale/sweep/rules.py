@@ -22,6 +22,7 @@ from noisescale.checks import (
     check_whole,
 )
 from noisescale.errors import InputError
+from noisescale.notebook import Displayed
 from noisescale.sweep.frames import check_frame, check_numbers
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.uncertainty import Estimate
@@ -57,7 +58,7 @@ class RulePoint:
 
 
 @dataclass(frozen=True)
-class ScalingRule:
+class ScalingRule(Displayed):
     """A fitted rule B_opt = c x^slope.
 
     Attributes:

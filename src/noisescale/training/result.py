@@ -2,10 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from noisescale.notebook import Displayed
 from noisescale.training.evaluation import Evaluation
 from noisescale.training.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
 
 Status = Literal["done", "diverged"]
 
@@ -19,7 +25,7 @@ class Waypoint(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainResult:
+class TrainResult(Displayed):
     """A finished run.
 
     Attributes:
@@ -42,6 +48,29 @@ class TrainResult:
     def final(self) -> Evaluation | None:
         """The evaluation after the last step; None if the run diverged before it."""
         return self.history[-1] if self.status == "done" else None
+
+    def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
+        """Draw accuracies, or else cross-entropies, through training: into axes or a file."""
+        from noisescale.drawing import drawn
+
+        return drawn(self._draw, where)
+
+    def _draw(self, axes: "Axes") -> None:
+        classified = any(not math.isnan(at.train_accuracy) for at in self.history)
+        metric = "accuracy" if classified else "cross_entropy"
+        steps = [at.step for at in self.history]
+        for part in ("train", "test"):
+            values = [getattr(at, f"{part}_{metric}") for at in self.history]
+            if not all(map(math.isnan, values)):
+                axes.plot(steps, values, ".-", label=part)
+        axes.set(xlabel="updates", ylabel=metric.replace("_", "-"))
+        axes.legend(fontsize="small")
+
+    def _headline(self) -> str:
+        return f"TrainResult: {self.status} after {self.steps_done:,} steps"
+
+    def _sketched(self) -> bool:
+        return len(self.history) > 1
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the parameters, as plain lists and numbers; None where not measured."""

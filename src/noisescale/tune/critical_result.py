@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate, finite_only
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class BatchOutcome:
 
 
 @dataclass(frozen=True)
-class CriticalBatch:
+class CriticalBatch(Displayed):
     """The critical batch size by direct measurement.
 
     Attributes:
@@ -80,7 +81,7 @@ class CriticalBatch:
             where: axes or a file's path.
             proxy: the critical batch size that a watched run said, drawn beside.
         """
-        from noisescale.noise.watch.drawing import drawn
+        from noisescale.drawing import drawn
         from noisescale.tune.drawing import draw_critical
 
         return drawn(lambda axes: draw_critical(self, axes, proxy), where)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_whole
 from noisescale.noise import AdamRecipe, Recipe
+from noisescale.notebook import Displayed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class TuneResult:
+class TuneResult(Displayed):
     """A recipe with as large a batch as costs no accuracy.
 
     Attributes:
@@ -102,6 +103,22 @@ class TuneResult:
         if isinstance(where, (str, Path)):
             axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
         return axes
+
+    def _sketched(self) -> bool:
+        return bool(self.trail)
+
+    def save(self, path: "Path | str") -> None:
+        """Write it into a ``.json`` file, for `noisescale report`; `load` reads it again."""
+        from noisescale.tune.saved import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: "Path | str") -> "TuneResult":
+        """The result that `save` wrote."""
+        from noisescale.tune.saved import load
+
+        return load(path)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, ready for JSON but for NaN, which is None."""

@@ -152,9 +152,9 @@ def test_what_is_saved_is_read_again(tmp_path, suffix):
         ("a.txt", "", "ends in .csv or .json"),
         ("a.csv", "update,low\n1,2\n", "no column n_examples"),
         ("a.csv", "", "no history of a watched run"),
-        ("a.json", "{", "no history that watch.save wrote"),
-        ("a.json", "[]", "no history that watch.save wrote"),
-        ("a.json", '{"kind": "noisescale watch"}', "no history that watch.save wrote"),
+        ("a.json", "{", "is no noisescale watch that save wrote"),
+        ("a.json", "[]", "is no noisescale watch that save wrote"),
+        ("a.json", '{"kind": "noisescale watch"}', "is no noisescale watch that save wrote"),
     ],
 )
 def test_other_files_are_refused_in_a_sentence(tmp_path, name, text, words):

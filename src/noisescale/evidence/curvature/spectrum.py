@@ -14,6 +14,7 @@ from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.occam.quadrature import lanczos, resolution
 from noisescale.evidence.select import Select
+from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -31,7 +32,7 @@ _DENSE = 4_000  # parameters up to which a matrix helps out where ARPACK gives u
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Spectrum:
+class Spectrum(Displayed):
     """The eigenvalues of the summed nll's curvature, estimated.
 
     Attributes:

@@ -59,8 +59,9 @@ def prequential_evidence(
         orders: how many random orders of the examples to bet on.
         ensemble: trainings for each block, whose predictions are averaged.
         null: ``"uniform"``, or ``"frequencies"`` for class base rates that are learnt on the way;
-            for a regressor ``"gaussian"`` (unknown mean and variance; the constant of its improper
-            prior cancels from E) or a distribution of ``scipy.stats`` chosen without looking at y.
+            for a regressor it is ``"gaussian"`` (unknown mean and variance; the constant of its
+            improper prior cancels from E), or a distribution of ``scipy.stats`` that was chosen
+            without looking at y.
         temperatures: the grid that predictions are tempered with; a Bayesian mixture finds out
             which to believe. For a regressor they multiply the standard deviation.
         null_expert: whether the null model takes part in that mixture.
@@ -171,17 +172,19 @@ def _pay_here(
 ) -> list[tuple[list[float], float]]:
     """What was paid at each stage, one after another in this process."""
     paid: list[tuple[list[float], float]] = []
-    for stage in stages:
-        progress.line(f"order {stage.order}: {stage.start} examples seen, {len(paid)} stages done")
-        try:
-            paid.append(procedure.pay(stage))
-        except Exception as error:
-            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-            reason = (str(error).strip().splitlines() or [""])[-1].rstrip(".")
-            raise InputError(
-                f"{_stage_in_words(stage)} failed: {kind}{reason}. Mend it; with store= what has "
-                "finished is kept."
-            ) from error
+    with progress.sweep(stages, n_stored=0):
+        for stage in stages:
+            progress.line(f"order {stage.order}: {stage.start} examples seen")
+            try:
+                paid.append(procedure.pay(stage))
+            except Exception as error:
+                kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+                reason = (str(error).strip().splitlines() or [""])[-1].rstrip(".")
+                raise InputError(
+                    f"{_stage_in_words(stage)} failed: {kind}{reason}. Mend it; with store= what "
+                    "has finished is kept."
+                ) from error
+            progress.finished(stage, {"status": "done"})
     return paid
 
 

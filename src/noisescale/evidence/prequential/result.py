@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -13,17 +14,20 @@ from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.prequential.mixture import mix
 from noisescale.evidence.result import odds_in_words
+from noisescale.notebook import Displayed
+from noisescale.saved import read_saved, write_saved
 from noisescale.uncertainty import Estimate, mean_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
+SAVED = "noisescale prequential evidence"
 _HEAVY = 0.5  # weight at which an expert is said to have won
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PrequentialEvidence:
+class PrequentialEvidence(Displayed):
     """The evidence of a training procedure, by betting on each block before seeing it; in nats.
 
     Attributes:
@@ -179,6 +183,27 @@ class PrequentialEvidence:
         from noisescale.evidence.prequential.drawing import draw_curve
 
         return draw_curve(self, axes)
+
+    def save(self, path: Path | str) -> None:
+        """Write it into a ``.json`` file, for `noisescale report`; `load` reads it again."""
+        content = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
+        write_saved(path, SAVED, content)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """The evidence that `save` wrote."""
+        content = read_saved(path, SAVED, nothing=("n_classes",))
+        try:
+            for name in ("losses", "null_losses", "scores"):
+                content[name] = np.array(content[name], float)
+            for name in ("ends", "temperatures"):
+                content[name] = tuple(content[name])
+            return cls(**content)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not what save wrote ({error}).") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Every number by name."""

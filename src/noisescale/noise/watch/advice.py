@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_number
 from noisescale.noise.scale import noise_scale
+from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate, finite_only
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(Displayed):
     """Where a run stands, what other batch sizes would cost, and what may grow.
 
     Attributes:
@@ -69,9 +70,13 @@ class Advice:
 
     def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
         """Draw updates and examples against the batch size into ``where``: axes or a file."""
-        from noisescale.noise.watch.drawing import draw_advice, drawn
+        from noisescale.drawing import drawn
+        from noisescale.noise.watch.drawing import draw_advice
 
         return drawn(lambda axes: draw_advice(self, axes), where)
+
+    def _sketched(self) -> bool:
+        return self.position != "unknown"
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The table of costs as text: batch size, updates, examples."""

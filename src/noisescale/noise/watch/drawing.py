@@ -1,8 +1,7 @@
 """A watched run as pictures: the critical batch size through training, and what batches cost."""
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,22 +13,6 @@ if TYPE_CHECKING:
     from noisescale.noise.watch.record import Row
 
 _POINTS = 2000  # more than a picture can show
-
-
-def drawn(draw: Callable[["Axes"], None], where: "Axes | str | Path | None") -> "Axes":
-    """Draw into axes, or into axes of a new figure, which is kept if ``where`` is a path."""
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    if isinstance(where, Axes):
-        draw(where)
-        return where
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    draw(axes)
-    if where is not None:
-        figure.savefig(where)
-    return axes
 
 
 def draw_history(rows: "Sequence[Row]", unit: str, axes: "Axes") -> None:

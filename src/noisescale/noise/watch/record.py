@@ -16,6 +16,7 @@ from noisescale.errors import InputError
 from noisescale.noise.scale import noise_scale
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.noise.watch.reading import Batch
+from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Row:
     noise_scale: float
 
 
-class NoiseRecord:
+class NoiseRecord(Displayed):
     """Readings of a run, averaged and kept.
 
     Args:
@@ -167,9 +168,13 @@ class NoiseRecord:
 
     def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
         """Draw the critical batch size through training into ``where``: axes or a file's path."""
-        from noisescale.noise.watch.drawing import draw_history, drawn
+        from noisescale.drawing import drawn
+        from noisescale.noise.watch.drawing import draw_history
 
         return drawn(lambda axes: draw_history(self.rows, self.unit, axes), where)
+
+    def _sketched(self) -> bool:
+        return bool(self.rows)
 
     def save(self, path: "Path | str") -> None:
         """Write it into a ``.json`` file, or its history into a ``.csv``: `noisescale report`."""

@@ -1,13 +1,16 @@
 """The report: one HTML file that needs nothing else."""
 
 import base64
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any, Self
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
 
+from noisescale.drawing import inline
 from noisescale.paper.checking import SpotCheck
 from noisescale.paper.claims import Claim, Judgement, all_claims, counts, headline, in_words
 from noisescale.paper.corrections import CORRECTIONS
@@ -117,25 +120,31 @@ def render(
         corrections=CORRECTIONS,
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
-        playground=playground_parts().html,
-        style=page_style() + playground_parts().style,
+        playground=playground_parts(),
         script=_file("calculator.js") + playground_parts().script,
     )
 
 
 def page_environment() -> Environment:
-    """What pages are made in: everything from data escaped, figures and tables as addresses."""
+    """What pages are made in: their frame, everything from data escaped, figures as elements.
+
+    A page extends ``frame.html``. Each figure gets ids of its own; tables become addresses.
+    """
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_file),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["image"] = lambda svg: _address(svg, "image/svg+xml")
+    figures = itertools.count(1)
+    environment.filters["inline"] = lambda svg, alt: Markup(
+        inline(svg, alt, f"figure{next(figures)}")
+    )
     environment.filters["table"] = lambda csv: _address(csv, "text/csv")
+    environment.globals["page_style"] = _file("style.css")
+    environment.globals["hover_script"] = _file("hover.js")
     return environment
-
-
-def page_style() -> str:
-    """The look that all pages share, as CSS."""
-    return _file("style.css")
 
 
 def side_by_side(

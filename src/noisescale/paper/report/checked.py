@@ -8,10 +8,10 @@ from jinja2 import Environment
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.checking import SpotCheck
 from noisescale.paper.section import Picture
 from noisescale.paper.spot_check import LEVEL, MARGIN, Pair
-from noisescale.paper.style import COLOURS, house_style, to_svg
 
 _MARKS = {"settled": "o", "chaotic": "s"}
 _NAMES = {"settled": "from the peak upwards", "chaotic": "below the peak, or unstable"}
