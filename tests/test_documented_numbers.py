@@ -236,6 +236,8 @@ def what_holds_and_what_does_not():
     yield f"it goes as N^{slope(six, 'n_train')[1]} from 20,000 images on (C20)"
     yield f"margins differ by a factor of {judged['1']['C05'].measured:.0f} and not by half"
     yield list(accuracy_around_a_peak())[-1]
+    by_set = shipped(SECTIONS["5"]).data.footnote.over_set.slope
+    yield f"as N^{by_set.value:.2f} [{by_set.low:.2f}, {by_set.high:.2f}]"
     undivided = next(
         judgement
         for judgement in SECTIONS["8"].judge(shipped(SECTIONS["8"]).data).judgements
