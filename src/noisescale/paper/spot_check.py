@@ -198,7 +198,7 @@ def _noise(runs: pd.DataFrame) -> "pd.Series[float]":
     chosen = pooled.where(runs["regime"] == "settled", loudest)
     # No accuracy is known better than the images it is counted on.
     error = (1 - runs["test_accuracy"]).clip(lower=1e-3)
-    return np.sqrt(chosen.fillna(0).clip(lower=error / N_TEST_IMAGES))
+    return chosen.fillna(0).clip(lower=error / N_TEST_IMAGES) ** 0.5
 
 
 N_TEST_IMAGES = 10_000
@@ -347,8 +347,8 @@ def chances(runs: pd.DataFrame, agreement: Agreement, *, seconds: float) -> list
     n_groups = len({(p.section, p.regime) for p in agreement.pairs})
     level = LEVEL / max(2 * n_groups + len(agreement.pairs), 1)
     bound = float(stats.norm.isf(level / 2))
-    spread = runs["regime"].map({"settled": 1.0, "chaotic": 1.0} | agreement.spread)
-    spread = spread.to_numpy(float).clip(_SMALLEST_SPREAD, 1)
+    seen = {"settled": 1.0, "chaotic": 1.0} | agreement.spread
+    spread = runs["regime"].map(seen).to_numpy(float).clip(_SMALLEST_SPREAD, 1)
     told = []
     for error in ERRORS:
         size = error / (math.sqrt(2) * runs["noise"].to_numpy())
