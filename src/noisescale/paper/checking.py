@@ -30,6 +30,7 @@ from noisescale.paper.spot_check import (
     choose,
     classify,
     conclude_agreement,
+    shifts_noticed,
 )
 from noisescale.seeds import random_stream
 from noisescale.sweep import RunConfig, run_sweep
@@ -54,6 +55,7 @@ class SpotCheck:
         runs: the comparison of runs; None if none was run.
         slices: the comparison of parts of the other sections.
         left_out: the sections of which no part was measured, for want of time.
+        shifts: by section, whether this sample would notice that all its runs are off.
         chances: that a single wrong run is noticed, by its error.
         speed: how long runs take here over how long they took.
         failed: what could not be run, and why.
@@ -66,6 +68,7 @@ class SpotCheck:
     runs: Agreement | None
     slices: list[Compared]
     left_out: list[str]
+    shifts: dict[str, bool]
     chances: list[Chance]
     speed: float
     failed: list[str]
@@ -207,7 +210,6 @@ class _Check:
         self._there, self._seed = self._runs[there.to_numpy(bool)], seed
         self._slices = [name for name, one in SLICES.items() if {*one.sections} & {*sections}]
         self._left_out: list[str] = []
-        self._work = 0.0  # asked for, in seconds by the shipped durations
         self._compared: list[Compared] = []
         self._failed: list[str] = []
         self._made = pd.DataFrame()
@@ -254,7 +256,6 @@ class _Check:
         self, store: RunStore, engine: Engine, progress: Progress, seconds: float
     ) -> None:
         """A sample that takes so many seconds of one core, by the shipped durations."""
-        self._work += seconds
         keys = choose(self._there, seconds=seconds, seed=self._seed, without=[*self.configs])
         plan = {}
         for _, row in self._runs.loc[keys].iterrows():
@@ -281,6 +282,11 @@ class _Check:
             self._failed.append(f"{_describe(row)}: {_reason(row['error'])}")
 
     @property
+    def _work(self) -> float:
+        """Of the runs that were made, in seconds by the shipped durations."""
+        return float(self._runs.loc[self._made["key"], "duration"].sum())
+
+    @property
     def _speed(self) -> float:
         """How long the runs took here over how long they had taken; 1 if none was made."""
         made = self._made[self._made["status"] != "failed"] if len(self._made) else self._made
@@ -301,6 +307,7 @@ class _Check:
             runs=runs,
             slices=self._compared,
             left_out=sorted(self._left_out),
+            shifts={} if runs is None else shifts_noticed(runs, sorted({*self._runs["section"]})),
             chances=[] if runs is None else chances(self._runs, runs, seconds=self._work),
             speed=self._speed,
             failed=self._failed,

@@ -17,8 +17,8 @@ to lie within the margin.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -39,6 +39,7 @@ _FEWEST = 5  # settled runs that agreement can rest on
 _LARGEST_SHARE = 8  # a run may take an eighth of the time at the most
 _TURN = ("settled", "settled", "chaotic")  # what a section gives each time round
 _DRAWS = 200  # of samples, to know a run's chance of being drawn
+SHIFT = 0.01  # of a whole section, that a check is asked to notice
 ERRORS = (0.01, 0.03, 0.1)  # of a single run, whose chance to be noticed is told
 _SETTING = [
     "data",
@@ -332,6 +333,23 @@ def _weighted_mean(pairs: Sequence[Pair]) -> tuple[float, float]:
     weights = np.array([1 / p.noise**2 for p in pairs])
     mean = weights @ [p.difference for p in pairs] / weights.sum()
     return float(mean), math.sqrt(2 / float(weights.sum()))
+
+
+def shifts_noticed(agreement: Agreement, sections: Iterable[str]) -> dict[str, bool]:
+    """Whether this sample would have noticed that a section's accuracies are off by ``SHIFT``."""
+    return {
+        section: all(
+            any(alarm.section == section for alarm in _alarms(_shifted(agreement, section, by)))
+            for by in (-SHIFT, SHIFT)
+        )
+        for section in sections
+    }
+
+
+def _shifted(agreement: Agreement, section: str, by: float) -> list[Pair]:
+    return [
+        replace(p, shipped=p.shipped + by) if p.section == section else p for p in agreement.pairs
+    ]
 
 
 def chances(runs: pd.DataFrame, agreement: Agreement, *, seconds: float) -> list[Chance]:
