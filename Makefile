@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SCALE  ?= quick
+SCALE  ?= check
 OUT    ?= paper-report
 
 .PHONY: help paper test test-frameworks test-long lint format torch bench docs clean
 
 help:
-	@echo "make paper   re-measure the paper at SCALE=smoke|quick|full (default quick), report in OUT=$(OUT)"
+	@echo "make paper   the verdicts, then a check of them by running a sample again; report in OUT=$(OUT)"
+	@echo "             SCALE=smoke|quick|full measures the paper afresh"
 	@echo "make test    run the tests (ARGS=...)      make lint   check style, types, layers"
 	@echo "make test-frameworks, make test-long       the tests that need PyTorch; that take long"
 	@echo "make torch   add PyTorch and its kin        make format rewrite the code in house style"
@@ -75,7 +76,7 @@ bench: .venv-bench/.ready
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready
-	.venv-docs/bin/mkdocs build --quiet
+	.venv-docs/bin/mkdocs build --quiet --strict
 	@echo "Documentation: $(CURDIR)/build/site/index.html"
 
 .venv-docs/.ready: pyproject.toml

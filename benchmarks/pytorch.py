@@ -2,12 +2,12 @@
 
     python benchmarks/pytorch.py [SECONDS] [--small]
 
-Every cell is a process of its own: a module (``models.py``) trained for some steps, then one
+Every cell is a process of its own: a module (``models.py``) that was trained before, then one
 evidence by one method of noisescale, of laplace-torch (full, kfac, diagonal, and the last layer's
 full matrix) or from curvlinops' operators; or gradient noise by noisescale, by BackPACK's
 extensions, or by a loop over examples. Its time is that of the whole call, its memory the peak
 beyond what was there before. noisescale's prediction stands beside; cells that it puts above
-SECONDS (300 by default) are not run, and peers are stopped some time after. "Plain rows" is the
+SECONDS (300 by default) are not run, and peers are stopped there. "Plain rows" is the
 exact value as anyone would write it, from a product of the Jacobian's rows. ``--small`` tries the
 script out: few examples, few steps of training, two probes where a method draws them, and 20 for
 SECONDS.
@@ -22,6 +22,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "pytorch.csv"
 PRIOR = 1.0
+START = 20  # seconds to load what a cell needs
 SHAPES = [("cnn", 200), ("cnn", 2_000), ("gpt", 200), ("mlp", 1_000)]
 SMALL = [("mlp", 20), ("gpt", 4), ("cnn", 20)]
 EVIDENCES = [
@@ -246,8 +248,18 @@ def predicted(module, data, method: str) -> dict:
     }
 
 
+def train(name: str, n: int, steps: int, path: str) -> None:
+    """Once for all cells of a model and a number of examples."""
+    import models
+
+    make, read = models.MODELS[name]
+    models.torch.manual_seed(0)
+    module = models.trained(make(), read(n), prior=PRIOR, steps=steps)
+    models.torch.save(module.state_dict(), path)
+
+
 def cell(
-    name: str, n: int, library: str, method: str, patience: float, steps: int, probes: int
+    name: str, n: int, library: str, method: str, patience: float, path: str, probes: int
 ) -> dict:
     """Measured in this process, which does nothing else."""
     import models
@@ -255,9 +267,9 @@ def cell(
 
     warnings.simplefilter("ignore")
     make, read = models.MODELS[name]
-    models.torch.manual_seed(0)
-    data = read(n)
-    module = models.trained(make(), data, prior=PRIOR, steps=steps).eval()
+    data, module = read(n), make()
+    module.load_state_dict(models.torch.load(path))
+    module.eval()
     row: dict = {"n_params": sum(p.numel() for p in module.parameters())}
     if method == "noise":
         run = noise_by(library, module, data)
@@ -281,6 +293,26 @@ def cell(
     return row | {"seconds": time.perf_counter() - began, "gib": peak() - before}
 
 
+def this_file(
+    what: str, arguments: list, limit: float | None = None
+) -> subprocess.CompletedProcess:
+    """A part of this script as a process of its own."""
+    command = [sys.executable, __file__, what, json.dumps(arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+
+
+def measured(name: str, n: int, library: str, method: str, patience: float, *how) -> dict:
+    """A cell's row, or why there is none."""
+    limit = patience + START if library != "noisescale" else 2 * patience + START
+    try:
+        done = this_file("--cell", [name, n, library, method, patience, *how], limit)
+    except subprocess.TimeoutExpired:
+        return {"note": f"stopped after {limit - START:.0f} s"}
+    if done.returncode:
+        return {"note": (done.stderr.strip().splitlines() or ["killed"])[-1][:160]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
     small = "--small" in sys.argv
@@ -288,25 +320,15 @@ def main() -> None:
     shapes = SMALL if small else SHAPES
     steps, probes = (5, 2) if small else (1_500, 64)
     rows = []
-    for name, n in shapes:
-        for library, method in [*EVIDENCES, *NOISES]:
-            asked = json.dumps([name, n, library, method, patience, steps, probes])
-            command = [sys.executable, __file__, "--cell", asked]
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=patience + 300, check=False
-                )
-            except subprocess.TimeoutExpired:
-                found = {"note": f"stopped after {patience + 300:.0f} s, training included"}
-            else:
-                last = (done.stdout.strip().splitlines() or ["{}"])[-1]
-                found = (
-                    json.loads(last)
-                    if done.returncode == 0
-                    else {"note": (done.stderr.strip().splitlines() or ["killed"])[-1][:160]}
-                )
-            rows.append({"model": name, "n_train": n, "library": library, "method": method} | found)
-            print(json.dumps(rows[-1]), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, n in shapes:
+            path = str(Path(folder) / f"{name}-{n}.pt")
+            this_file("--train", [name, n, steps, path]).check_returncode()
+            for library, method in [*EVIDENCES, *NOISES]:
+                found = measured(name, n, library, method, patience, path, probes)
+                row = {"model": name, "n_train": n, "library": library, "method": method}
+                rows.append(row | found)
+                print(json.dumps(rows[-1]), flush=True)
     if small:
         return
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
@@ -318,5 +340,7 @@ def main() -> None:
 if __name__ == "__main__":
     if "--cell" in sys.argv:
         print(json.dumps(cell(*json.loads(sys.argv[-1]))))
+    elif "--train" in sys.argv:
+        train(*json.loads(sys.argv[-1]))
     else:
         main()

@@ -10,8 +10,10 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import measured
 import pandas as pd
 import pytest
+from PIL import Image
 
 import noisescale as ns
 from noisescale.paper import SECTIONS
@@ -124,25 +126,6 @@ def gradient_noise():
     yield f"the values agree to {worst:.0e}".replace("e-0", "e-")
 
 
-def tuner():
-    summary = bench("tune")["summary"]
-    ours, theirs = summary["tuner"], summary["random search"]
-
-    def sizes(row):
-        *most, last = map(str, row["batch_sizes"])
-        return f"{', '.join(most)} and {last}"
-
-    yield (
-        f"the tuner ends at {ours['test_accuracy']:.4f} (standard deviation over repeats "
-        f"{ours['spread']:.4f}) with batches of {sizes(ours)}; random search at "
-        f"{theirs['test_accuracy']:.4f} ({theirs['spread']:.4f}) with {sizes(theirs)}"
-    )
-    yield (
-        f"The tuner's median recipe takes {ours['median_updates_a_run']} updates, random search's "
-        f"{theirs['median_updates_a_run']}"
-    )
-
-
 def growth():
     cells = bench("growth")["cells"]
     for p, n in {(cell["p"], cell["N"]): None for cell in cells}:
@@ -220,6 +203,58 @@ def figure_10():
     yield "is {:.0f} at B = 1000 and {:.0f} at B = 30, {:.0f} with random labels".format(*top)
 
 
+def what_holds_and_what_does_not():
+    """The prose of the page, from the data of the sections that it names."""
+    judged = {
+        name: {
+            judgement.id: judgement
+            for judgement in SECTIONS[name].judge(shipped(SECTIONS[name]).data).judgements
+            if judgement.primary
+        }
+        for name in ("1", "3", "4", "8", "9", "A")
+    }
+    best = judged["4"]["C17"]
+    frame = runs(4)
+    spread = frame[frame.batch_size == best.measured["best B"]].test_accuracy
+    yield (
+        f"B = {best.measured['best B']} for the paper's network on 1,000 images: "
+        f"{best.measured['accuracy there']:.4f} ± {spread.std() / len(spread) ** 0.5:.4f} of test "
+        f"accuracy, {best.measured['above B = 1000 by']:.4f} ± "
+        f"{best.uncertainty['above B = 1000 by']:.4f} above the full batch"
+    )
+    failing = judged["4"]["C16"].measured["largest B below half of the peak"]
+    yield f"while batches of {failing} do not train"
+    five, main = runs(5), [0.1, 0.3, 1, 1.8, 3, 5.6, 10, 18]
+    main = five.learning_rate.isin(main) & (five.n_train == 1000) & (five.momentum == 0.9)
+    yield f"(slope {slope(five[main], 'learning_rate')[1]}, C18)"
+    yield f"({slope(runs(7), 'momentum')[1]}, C22)"
+    gap = judged["3"]["C14"]
+    yield f"by {gap.measured['final gap']:.4f} ± {gap.uncertainty['final gap']:.4f} (C14, C15)"
+    linear = judged["3"]["C34"]
+    yield f"{linear.measured['gap']:.4f} ± {linear.uncertainty['gap']:.4f} (C34)"
+    six = runs(6)[lambda frame: (frame.steps == 10_000) & (frame.n_train >= 20_000)]
+    yield f"it goes as N^{slope(six, 'n_train')[1]} from 20,000 images on (C20)"
+    yield f"margins differ by a factor of {judged['1']['C05'].measured:.0f} and not by half"
+    yield list(accuracy_around_a_peak())[-1]
+    undivided = next(
+        judgement
+        for judgement in SECTIONS["8"].judge(shipped(SECTIONS["8"]).data).judgements
+        if judgement.id == "C23" and not judgement.primary
+    )
+    without, with_l2 = undivided.measured.values()
+    yield f"it takes the gap from {without:.4f} to {with_l2:.4f}"
+    draws = shipped(SECTIONS["A"]).data.draws["the paper's network"]
+    errors = [
+        mean_of(values).value
+        for values in zip(
+            *((d.minimum[0], d.samples[..., 0].mean(), d.averaged[0]) for d in draws), strict=True
+        )
+    ]
+    yield "{:.3f} at the minimum, {:.3f} of a sample, {:.3f} averaged over samples".format(*errors)
+    modes = judged["9"]["C27"].measured["share with two modes"]
+    yield f"sees them in {modes:.0%} of the entries".replace("%", " %")
+
+
 def appendix_d():
     kept = shipped(SECTIONS["D"]).data
     seen = mean_of([one.stiffening for one in kept.networks])
@@ -258,15 +293,48 @@ SENTENCES = [
     ("docs/noise.md", scaling_rules),
     ("docs/noise.md", accuracy_around_a_peak),
     ("docs/noise.md", gradient_noise),
-    ("docs/tuning.md", tuner),
     ("docs/evidence.md", growth),
     ("docs/evidence.md", deep_evidence),
     ("docs/evidence.md", evidence_or_validation),
     ("docs/evidence.md", linear_paths),
     ("docs/paper.md", figure_10),
+    ("docs/paper.md", what_holds_and_what_does_not),
     ("docs/paper.md", appendix_d),
     ("docs/tuning.md", appendix_e),
 ]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_passages_are_what_is_shipped(name):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert measured.written(text) == text, "write it again: python tools/measured.py --write"
+
+
+def test_passages_of_the_tuner_tell_every_method(monkeypatch):
+    row = {"repeats": 5, "test_accuracy": 0.91, "spread": 0.003, "batch_sizes": [8, 90]}
+    row |= {"median_updates_a_run": 213.5, "median_updates": 40_000, "inconclusive": 2}
+    once = row | {"repeats": 1, "spread": None, "inconclusive": 0}
+    begun = {"data": "MNIST", "start": "none", "near": None, "first": 20, "batch_size": 60}
+    document = {"network": "784-100-10", "n_train": 1000, "epochs": 20.0, "margin": 0.002}
+    document["summary"] = {"tuner": row, "TPE": once}
+    document["starts"] = [begun | {"updates": 9_000, "inconclusive": None}]
+    monkeypatch.setattr(measured, "bench", lambda name: document)
+    text = measured.tuner_passage()
+    assert (
+        "| tuner with a margin of 0.002 | 5, 2 inconclusive | 0.9100 (0.0030) | 8, 90 | 213.5 "
+        "| 40,000 |" in text
+    )
+    assert "| TPE | 1 | 0.9100 | 8, 90 |" in text
+    assert "| MNIST | none |  | 20 | 60 | 9,000 |" in measured.starts_passage()
+
+
+def test_the_picture_of_the_law_is_of_the_shipped_runs():
+    if measured.law_data() is None:
+        assert not measured.PICTURE.exists()
+        return
+    with Image.open(measured.PICTURE) as picture:
+        wanted = "draw it again: python tools/measured.py --write"
+        assert picture.text["Source"] == measured.law_source(), wanted
 
 
 @pytest.mark.parametrize(

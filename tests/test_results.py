@@ -36,7 +36,7 @@ def test_the_verdicts_in_the_documentation_are_those_of_the_results():
     assert len(told) == 46
     assert told == {claim.id: verdicts.get(claim.id, "not measured") for claim in all_claims()}
     counts = Counter(told[claim.id] for claim in all_claims() if not claim.own)
-    summary = f"{counts['reproduced']} reproduced, {counts['not reproduced']} not\nreproduced"
+    summary = f"**{counts['reproduced']} reproduced, {counts['not reproduced']} not reproduced, "
     assert summary in page
 
 

@@ -130,6 +130,7 @@ def test_readings_are_by_definition_and_weights_the_same(tmp_path, accumulate):
     assert callback.watch.n_train == 24
     assert rows[-1].learning_rate == 0.05
     assert callback.watch.noise_scale == pytest.approx(0.05 * (24 / (4 * accumulate) - 1))
+    assert callback.watch.notes == ()  # rules follow all of it, transformers' own norms too
     assert callback.watch.closed
 
 
@@ -168,6 +169,8 @@ def test_losses_that_are_means_of_micro_batches(tmp_path, told):
     row, fold = callback.watch.rows[0], 9 if told else 1
     got = row.gradient_sq_norm / fold, row.trace / fold
     assert got == pytest.approx(tuple(map(float, wanted)), rel=1e-5)
+    # Nothing had to be differentiated again; the bias of attention's keys has no gradient at all.
+    assert callback.watch.notes == ()
 
 
 def test_it_logs_through_the_trainer(tmp_path):

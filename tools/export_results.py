@@ -9,17 +9,15 @@ section's data become `results/sections/ID.json`, and the runs that they name ro
 
 import shutil
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
 
 from noisescale.jobs.store import RunStore
 from noisescale.paper.documents import read, report_path
-from noisescale.paper.runs import Runs
 from noisescale.paper.section import Measured, Section
 from noisescale.paper.sections import SECTIONS
-from noisescale.paper.shipped import shipped_path
+from noisescale.paper.shipped import runs_of, shipped_path
 from noisescale.sweep.listing import export_frame
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -70,8 +68,7 @@ def shipped_elsewhere(table: Path) -> set[str]:
 
 def keys_of(data: Measured) -> set[str]:
     """Of all runs that a section's data name."""
-    values = (getattr(data, field.name) for field in fields(data))
-    return {key for value in values if isinstance(value, Runs) for key in value.keys}
+    return {key for runs in runs_of(data) for key in runs.keys}
 
 
 def add_curves(new: pd.DataFrame) -> None:

@@ -14,37 +14,17 @@ import pandas as pd
 
 from noisescale.jobs.record import guarded
 from noisescale.jobs.store import RunStore
-from noisescale.sweep.config import RunConfig
-from noisescale.sweep.tables import TableSource
+from noisescale.sweep.tables import TableSource, config_of
 
 RESULTS = Path(__file__).parent.parent / "results"
-SHARED = (
-    "learning_rate",
-    "batch_size",
-    "momentum",
-    "n_train",
-    "steps",
-    "prior_precision",
-    "cost_convention",
-    "hidden_widths",
-    "seed",
-)
 METRICS = ("train_accuracy", "train_cross_entropy", "test_accuracy", "test_cross_entropy")
-
-
-def config_of(row: "pd.Series[Any]", curve: pd.DataFrame) -> RunConfig:
-    """The configuration whose hash is the row's key."""
-    taken = tuple(int(step) for step in curve["step"])
-    for evaluate_at in ("final", "log", *([taken] if taken else [])):
-        config = RunConfig(**{name: row[name] for name in SHARED}, evaluate_at=evaluate_at)
-        if config.key == row["key"]:
-            return config
-    raise SystemExit(f"the run {row['key']} has a configuration that its table does not tell.")
 
 
 def record_of(row: "pd.Series[Any]", curve: pd.DataFrame) -> dict[str, Any]:
     """A shipped run as the store has it; of runs without a curve the last evaluation is kept."""
-    config, done = config_of(row, curve), row["status"] == "done"
+    config, done = config_of(row, curve["step"].tolist()), row["status"] == "done"
+    if config is None:
+        raise SystemExit(f"the run {row['key']} has a configuration that its table does not tell.")
     metrics = {name: float(row[name]) for name in METRICS} if done else {}
     if len(curve):
         history = {name: curve[name].tolist() for name in ("step", *METRICS)}

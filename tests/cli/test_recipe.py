@@ -106,9 +106,42 @@ def test_more_data_by_the_law_beside_the_papers_rule():
     assert shown["linear rule"]["batch_size"] == 2048
     asked = run(*TUNED, *more)
     assert asked.code == 0
-    assert "two-branch law: with another n_train the best batch size depends on the" in asked.out
+    assert "two-branch law: with another number of examples the best batch" in asked.out
+    assert "give --to-epochs or --to-steps, one of them" in asked.out
     both = json.loads(run(*TUNED, *more, "--to-epochs=90", "--to-batch-size=2048", "--json").out)
     assert both["two-branch law"]["learning_rate"] == pytest.approx(0.1 * 2048 / 410)
+    notes = both["two-branch law"]["notes"]
+    told = "from the law's B = 410 the linear rule then leads to batch_size 2048 and learning_rate"
+    assert any(note.startswith(told) for note in notes)
+    assert "updates in all" in run(*TUNED, *more, "--to-epochs=90").out
+
+
+def test_a_batch_that_moves_is_one_that_the_devices_share():
+    more = ("--epochs=90", "--to-n-train=400000", "--to-epochs=90", "--world-size=16")
+    done = run(*TUNED, *more, "--rule=law")
+    assert "416 examples an update are 26 a device x 1 accumulated x 16 devices" in done.out
+    shown = json.loads(run(*TUNED, *more, "--json").out)
+    assert shown["linear rule"]["batch_size"] == 2048
+
+
+def test_more_devices_with_the_whole_batch_given():
+    """Eight times the devices: each holds what it held."""
+    adamw = ("recipe", "--learning-rate=3e-4", "--optimizer=adamw", "--batch-size=64")
+    done = run(*adamw, "--world-size=8", "--to-world-size=64", "--script=pytorch")
+    assert "512 examples an update are 8 a device x 1 accumulated x 64 devices" in done.out
+    assert "# square-root rule\nloader = DataLoader(train_set, batch_size=8, sampler=" in done.out
+    per_device = run(*adamw, "--world-size=128", "--to-world-size=256")
+    assert "if 64 is what one device holds, say per_device_batch_size" in per_device.sentence
+    alone = run(*adamw, "--to-batch-size=512", "--script=transformers")
+    assert "--max-per-device-batch-size share it out" in alone.out
+    assert "# x 1 device: 512 examples an update" in alone.out
+
+
+def test_twice_the_data_and_twice_the_batch_with_adam():
+    adam = ("--optimizer=adamw", "--weight-decay=0.1", "--to-n-train=100000", "--to-batch-size=512")
+    done = run(*TUNED, *adam)
+    for text in ("100,000", "half-life rule", "what else moves with the data is not known"):
+        assert text in done.out
 
 
 def test_a_stream_and_a_batch_that_does_not_divide():
@@ -116,7 +149,10 @@ def test_a_stream_and_a_batch_that_does_not_divide():
     done = run(*stream, "--to-world-size=16")
     assert "not known" in done.out
     assert "exact rule: the exact rule keeps e (N/B - 1) and needs n_train" in done.out
-    assert "a batch of 1000 cannot be made of 16 devices: 992 and 1008 do." in done.out
+    assert (
+        "a batch of 1000 cannot be made of 16 devices: 992 = 62 x 16 and 1008 = 63 x 16 can."
+        in done.out
+    )
     shown = json.loads(run(*stream, "--to-world-size=16", "--json").out)
     assert "cannot be made" in shown["refused"]["script"]
     assert run(*stream, "--to-world-size=16", "--script=pytorch").code == 2

@@ -61,6 +61,8 @@ class TestInResults:
         assert uniform.log_bayes_factor > 10 > 0 > fair.log_bayes_factor
         assert any("imbalanced" in note for note in uniform.notes)
         assert not any("imbalanced" in note for note in fair.notes)
+        assert uniform.odds.endswith("for the model against random guessing")
+        assert fair.odds.endswith("for the class frequencies against the model")
 
     def test_everywhere(self):
         params, data = self.imbalanced()
@@ -73,5 +75,6 @@ class TestInResults:
             np.eye(3), nll=1.0, penalty=0.0, prior_precision=1.0, n_train=80, class_counts=[72, 8]
         )
         assert operator.log_null == log_null
+        assert operator.null_model == "the class frequencies"
         with pytest.raises(ns.InputError, match="null must be one of uniform, frequencies, got"):
             ns.log_evidence(affine, params, data, prior_precision=1.0, null="best")

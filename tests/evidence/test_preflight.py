@@ -34,7 +34,8 @@ def test_the_choice_does_not_depend_on_how_busy_the_machine_is(monkeypatch, rate
     [
         ({"prior_precision": None}, "an unpenalised parameter has no evidence"),
         ({"prior_precision": "best"}, "prior_precision must be one of auto, per_layer"),
-        ({"method": "lanczos", "tolerance": 0.0}, "tolerance must be a finite number above 0"),
+        ({"method": "lanczos", "tolerance": 0.0}, "tolerance=0 asks for an exact value"),
+        ({"method": "dual", "tolerance": -1}, "tolerance must be a finite number >= 0, got -1"),
         ({"method": "lanczos", "max_probes": 1}, "max_probes must be at least 2"),
         ({"method": "kfac", "curvature": "hessian"}, "method='kfac' needs curvature='ggn'"),
         ({"prior_precision": "per_layer", "method": "lanczos"}, "needs curvature='ggn' with"),

@@ -39,7 +39,17 @@ NEUTRAL = [
     "evidence.curvature.spectrum",
     *(
         f"evidence.occam.{name}"
-        for name in ("term", "quadrature", "kernel", "dense", "dual", "lanczos", "kfac", "diagonal")
+        for name in (
+            "term",
+            "quadrature",
+            "kernel",
+            "dense",
+            "dual",
+            "bounds",
+            "lanczos",
+            "kfac",
+            "diagonal",
+        )
     ),
     "torch.batches",
     "torch.by_examples",
@@ -80,7 +90,7 @@ def test_estimators_need_no_framework(name):
 
 
 def test_every_method_has_the_same_names_in_the_same_order():
-    for name in ("dense", "dual", "lanczos", "kfac", "diagonal"):
+    for name in ("dense", "dual", "bounds", "lanczos", "kfac", "diagonal"):
         tree = ast.parse((HOME / f"evidence/occam/{name}.py").read_text(encoding="utf-8"))
         functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         assert functions[:5] == ["refusal", "cost", "seconds", "term", "curve"], name

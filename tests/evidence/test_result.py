@@ -82,7 +82,7 @@ def test_sums_that_favour_different_sides_are_both_told():
     result = ns.log_evidence_from_operator(
         np.diag([3.0, -0.3]), nll=1.0, penalty=0.1, prior_precision=0.5, n_train=40, log_null=null
     )
-    said = "random guessing by the restricted sum, the model by the full determinant"
+    said = "the given null model by the restricted sum, the model by the full determinant"
     assert said in result.verdict
 
 

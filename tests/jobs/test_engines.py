@@ -1,37 +1,12 @@
 """Engines of users' own, and engines that are started only when they are needed."""
 
-from concurrent.futures import Future
-
 import pytest
 
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine, LazyEngine, engine_for, open_engine
 from noisescale.jobs.execution import complete
-from noisescale.jobs.isolation import _resolve
+from oracles.here import Here
 from oracles.unruly import WORK, jobs
-
-
-class Here:
-    """Executes in this very process: an engine that noisescale has never heard of."""
-
-    def __init__(self):
-        self.calls = 0
-        self.stopped = False
-
-    def submit(self, work, *args):
-        self.calls += 1
-        future = Future()
-        future.set_result(_resolve(work)(*args))
-        return future
-
-    def capacity(self):
-        return 1
-
-    def restart(self):
-        pass
-
-    def stop(self):
-        self.stopped = True
 
 
 def test_any_object_with_the_four_methods_is_an_engine(tmp_path):

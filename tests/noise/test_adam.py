@@ -45,6 +45,21 @@ def test_how_far_adam_goes(change, message):
         ns.AdamRecipe(learning_rate=1, batch_size=1, n_train=2, betas=(0.9, 1))
 
 
+def test_more_data_and_a_batch_go_by_the_batch_and_say_so():
+    adam = ns.AdamRecipe(
+        learning_rate=1e-3, batch_size=256, n_train=10**6, weight_decay=0.1, decoupled=True
+    )
+    both = adam.scaled_to(batch_size=1024, n_train=4 * 10**6)
+    assert both.n_train == 4 * 10**6
+    assert both.learning_rate == adam.scaled_to(batch_size=1024).learning_rate
+    assert any(note.startswith("what else moves with the data is not known") for note in both.notes)
+    for one in adam.side_by_side(batch_size=512, n_train=2 * 10**6).values():
+        assert one.n_train == 2 * 10**6
+    # A batch beyond the new data is refused as ever.
+    with pytest.raises(InputError, match="batch_size must be at most 300"):
+        adam.scaled_to(batch_size=512, n_train=300)
+
+
 def test_betas_too_small_for_the_rule_are_noted():
     adam = ns.AdamRecipe(learning_rate=1e-3, batch_size=256, n_train=10**6)
     assert adam.scaled_to(batch_size=4 * 256).notes == ()

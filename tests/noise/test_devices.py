@@ -41,9 +41,13 @@ def test_what_is_fixed_stays():
     assert layout(64, world_size=2, max_per_device_batch_size=10) == four
     assert layout(64, world_size=2, per_device_batch_size=8, gradient_accumulation_steps=4) == four
     assert math.prod(four.to_dict().values()) == 64
-    with pytest.raises(InputError, match="60 cannot be made of 8 a device on 2 devices: 48 and 64"):
+    with pytest.raises(
+        InputError, match="60 cannot .* 8 a device on 2 devices: 48 = 3 x 16 and 64"
+    ):
         layout(60, world_size=2, per_device_batch_size=8)
-    with pytest.raises(InputError, match="5 cannot be made of .*: the smallest that does is 16"):
+    with pytest.raises(
+        InputError, match="5 cannot .*: the smallest that can is 16; if 5 is what one device"
+    ):
         layout(5, world_size=2, per_device_batch_size=8)
 
 
@@ -112,11 +116,32 @@ def test_mistaken_units_are_caught(changes, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_batch_that_moves_becomes_a_multiple():
+    tuned = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, momentum=0.9, epochs=90)
+    assert tuned.scaled_to(n_train=400_000, epochs=90).batch_size == 410
+    assert tuned.scaled_to(n_train=400_000, epochs=90, multiple_of=24).batch_size == 408
+    linear = tuned.scaled_to(learning_rate=0.15, multiple_of=100)
+    assert linear.batch_size == 400
+    assert "rounding the batch size from 384 to 400" in linear.notes[0]
+    tokens = ns.Recipe(
+        learning_rate=0.1, batch_size=4096, n_train=10**9, unit="tokens", sequence_length=1024
+    )
+    assert tokens.scaled_to(learning_rate=0.23, multiple_of=8192).batch_size == 8192
+    with pytest.raises(InputError, match="1000 is no whole number of sequences of 1024"):
+        tokens.scaled_to(learning_rate=0.2, multiple_of=1000)
+    with pytest.raises(InputError, match="a multiple of 600 is asked for, and there are 500"):
+        tuned.scaled_to(n_train=500, epochs=90, multiple_of=600)
+
+
 def test_tokens_given_as_examples_are_noted():
     (note,) = ns.Recipe(
         learning_rate=0.1, batch_size=524_288, n_train=10**10, sequence_length=2048
     ).notes
     assert "1.1e+09 tokens an update: if 524288 counts tokens, say unit='tokens'" in note
+    (note,) = ns.Recipe(
+        learning_rate=0.1, batch_size=512, n_train=3 * 10**11, sequence_length=2048
+    ).notes
+    assert "is 6.1e+14 tokens: if 300000000000 counts tokens, say unit='tokens'" in note
     assert (
         ns.Recipe(learning_rate=0.1, batch_size=256, n_train=10**6, sequence_length=8).notes == ()
     )

@@ -223,8 +223,8 @@ def test_a_stream_has_no_n_and_needs_none():
     assert stream.to_dict()["noise_scale"] is None
     for call, message in (
         (lambda: stream.scaled_to(batch_size=512, rule="exact"), "of a stream, whose N is not"),
-        (lambda: stream.scaled_to(n_train=10**6, epochs=3), "does not know its n_train"),
-        (lambda: stream.scaled_to(n_train=10**6, rule="linear"), "does not know its n_train"),
+        (lambda: stream.scaled_to(n_train=10**6, epochs=3), "own n_train is not known"),
+        (lambda: stream.scaled_to(n_train=10**6, rule="linear"), "own n_train is not known"),
         (lambda: replace(stream, epochs=3), "epochs need n_train"),
         (lambda: stream.as_batch_schedule([(0, 0.1)]), "needs n_train"),
     ):

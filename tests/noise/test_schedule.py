@@ -1,11 +1,14 @@
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import noisescale as ns
 from noisescale.errors import InputError
 from noisescale.noise.scale import RULES
+from noisescale.noise.watch.reading import Batch
+from noisescale.noise.watch.record import NoiseRecord
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -162,6 +165,36 @@ def test_steps_become_examples_by_the_batch_of_the_run(tmp_path):
     assert ns.BatchSchedule.from_history(tmp_path / "noise.csv") == made
 
 
+def watched(unit="example"):
+    """A run whose gradient shrinks, so that its critical batch size grows sixteenfold."""
+    record = NoiseRecord(n_train=100_000, decay=0.9, unit=unit)
+    rng = np.random.default_rng(0)
+    for update in range(400):
+        signal, trace = (1.0 if update < 200 else 1 / 16), 100.0  # |G|^2 and tr S
+        total = rng.normal(1.0, 0.02) * (signal + trace / 32)
+        batch = Batch(total, (signal + trace) / 32, 1 / 32, n_examples=32, n_units=32.0)
+        record.take(batch, update=update, learning_rate=0.1, momentum=0.0)
+    return record
+
+
+def test_a_watched_run_makes_a_schedule_as_it_is_and_as_it_was_saved(tmp_path):
+    record = watched()
+    made = ns.BatchSchedule.from_history(record)
+    first, last = made.stages[0], made.stages[-1]
+    assert first.batch_size in (32, 64, 128)
+    assert last.batch_size in (1024, 2048)
+    assert last.start > 200 * 32  # after the gradient has shrunk
+    resolved = np.isfinite(record.history["high"]).sum()
+    assert made.notes[0] == f"from {resolved} readings of the critical batch size"
+    for name in ("noise.csv", "noise.json"):
+        record.save(tmp_path / name)
+        assert ns.BatchSchedule.from_history(tmp_path / name).stages == made.stages
+    with pytest.raises(InputError, match="watched in tokens: say unit='tokens'"):
+        ns.BatchSchedule.from_history(watched("token"))
+    in_tokens = ns.BatchSchedule.from_history(watched("token"), unit="tokens", sequence_length=8)
+    assert in_tokens.unit == "tokens"
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
@@ -172,7 +205,7 @@ def test_steps_become_examples_by_the_batch_of_the_run(tmp_path):
         (history(examples=[0], critical_batch_size=[-1]), "no reading of the critical"),
         (history(examples=["a"], critical_batch_size=["b"]), "no reading of the critical"),
         ("nowhere.csv", "'nowhere.csv' cannot be read"),
-        (3, "must be a frame or the path of a CSV file, got int"),
+        (3, "must be a watched run, a frame, or the path of .* got int"),
     ],
 )
 def test_bad_histories(frame, message):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from noisescale.errors import InputError
-from noisescale.noise.watch.pace import Pace, choose, line
+from noisescale.noise.watch.pace import Pace, Pilot, choose, line
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord, WatchWarning
@@ -155,6 +155,24 @@ def test_a_line_through_timings():
     assert line([(8, 3.0), (8, 5.0)]) == pytest.approx((4.0, 0.0))
     assert line([(8, 3.0), (32, 2.0)]) == pytest.approx((2.5, 0.0))  # a slope below zero is noise
     assert line([(8, 0.1), (32, 9.0)])[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_timings_are_what_measuring_takes_or_what_an_update_takes_longer():
+    pilot = Pilot(bare=[2.0, 2.0, 30.0], extra=5.0)
+    for whole in (2.5, 2.5, 40.0):  # half a second longer, of which it knows a tenth
+        pilot.add(8, 0.1, whole)
+    for whole in (2.0, 2.0, 2.1):  # no longer, but for its own clock
+        pilot.add(32, 1.1, whole)
+    timings = pilot.settled()
+    assert timings.update == 2.0
+    assert timings.fixed + 8 * timings.each == pytest.approx(0.5)
+    assert timings.fixed + 32 * timings.each == pytest.approx(1.1)
+    assert timings.spent == pytest.approx(3 * 0.5 + 3 * 1.1 + 5.0)
+    assert len(pilot) == 6
+    assert Pilot(extra=1.0).settled().update == math.inf
+    alone = Pilot()
+    alone.add(8, 0.5, 2.0)
+    assert alone.settled().update == 1.5
 
 
 def test_what_another_batch_size_costs():

@@ -107,10 +107,12 @@ def seen(landscape, shift=0.0, moved=0.1, std=0.004):
 
 
 def test_visits_judged(landscape):
-    assert visits.judge_visits(DECIDING, seen(landscape)).verdict == R
-    assert visits.judge_visits(DECIDING, seen(landscape, shift=5)).verdict == N
+    assert visits.judge_visits(seen(landscape)).verdict == R
+    assert visits.judge_visits(seen(landscape, shift=5)).verdict == N
     # A step too large says nothing of the claim.
-    assert visits.judge_visits(DECIDING, seen(landscape, moved=2)).verdict == U
+    assert visits.judge_visits(seen(landscape, moved=2)).verdict == U
+    # Nor do shares that are hardly known, whatever the scale is called.
+    assert visits.judge_visits(seen(landscape, std=0.03)).verdict == U
 
 
 @pytest.mark.parametrize(("errors", "verdict"), [(0.08, R), (0.12, N)])

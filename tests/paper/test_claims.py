@@ -1,6 +1,6 @@
 import pytest
 
-from noisescale.paper.claims import Judgement, Verdict, all_claims, counts, entries
+from noisescale.paper.claims import Judgement, Verdict, all_claims, counts, entries, headline
 
 SECTIONS = {*"123456789", "10", "11", "law", "A", "C", "D", "E"}
 
@@ -29,6 +29,16 @@ def test_a_claim_may_be_judged_under_several_conventions():
     )
     assert len(rows) == 47
     assert counts(rows) == {"reproduced": 0, "not reproduced": 1, "undecided": 39}
+
+
+def test_identities_are_counted_apart():
+    rows = entries([Judgement("C12", Verdict.REPRODUCED), Judgement("C01", Verdict.REPRODUCED)])
+    assert headline(rows) == (
+        "of 33 claims about the world 1 reproduced, 0 not reproduced, 32 undecided; "
+        "of 7 identities 1 reproduced, 0 not reproduced, 6 undecided"
+    )
+    both = [counts(rows, identities=kind) for kind in (False, True)]
+    assert counts(rows) == {verdict: sum(part[verdict] for part in both) for verdict in both[0]}
 
 
 def test_a_judgement_of_no_claim_is_a_bug():

@@ -26,9 +26,7 @@ def bet(seed=0, batch_size=30, labels="true", E=-1_500.0, loss=0.4, accuracy=0.9
 
 
 def sampled(seed, labels, prior):
-    E = -200.0 if labels == "true" else 70.0
-    here = at_map(seed, labels, prior, E + 50)
-    return Sampled(seed, labels, prior, E, 0.7, 2.0, 0.8, here)
+    return Sampled(seed, labels, prior, -200.0 if labels == "true" else 70.0, 0.7, 2.0, 0.8)
 
 
 def loss_at(rung):
@@ -56,6 +54,7 @@ def data():
             for k, B in enumerate(FULL.ladder)
         ],
         random_bets=[bet(s, labels="random", E=2.3) for s in SEEDS],
+        narrow=[at_map(s, k, p, -150.0 if k == "true" else 120.0) for s, k, p in cases],
         sampled=[sampled(*case) for case in cases],
     )
 
@@ -136,10 +135,10 @@ def test_an_end_within_its_error_decides_nothing(data):
     ],
 )
 def test_sampling(data, labels, E, E_map, verdict):
-    drawn = [*data.sampled]
+    maps, drawn = [*data.narrow], [*data.sampled]
     k = next(k for k, s in enumerate(drawn) if s.labels == labels)
-    drawn[k] = replace(drawn[k], E=E, at_map=replace(drawn[k].at_map, E=E_map))
-    assert verdicts(replace(data, sampled=drawn))["C44", True] is verdict
+    maps[k], drawn[k] = replace(maps[k], E=E_map), replace(drawn[k], E=E)
+    assert verdicts(replace(data, narrow=maps, sampled=drawn))["C44", True] is verdict
 
 
 def test_nothing_is_decided_by_a_small_run(data):

@@ -117,7 +117,12 @@ def measure_part(context: Context, seed: int) -> float | None:
 def test_parts_are_measured_once(tmp_path):
     calls = []
     context = Context(
-        SimpleNamespace(fingerprint="abc", calls=calls), "full", 3, None, None, folder=tmp_path
+        SimpleNamespace(name="toy", fingerprint="abc", calls=calls),
+        "full",
+        3,
+        None,
+        None,
+        folder=tmp_path,
     )
     for _ in range(2):
         assert context.kept(measure_part, seed=0) is None

@@ -45,8 +45,7 @@ def random_curves(**columns):
 def verdicts(section, true, random, **changes):
     curves_by = {("raw pixels", "informative"): true, ("raw pixels", "random"): random}
     at = replace(DECIDING, **changes)
-    invariance = () if section is figure1 else (None,)
-    judged = section._judge(section.Data(at, curves_by, *invariance), "raw pixels")
+    judged = section.judge_one(at, curves_by, "raw pixels")
     return {judgement.id: judgement.verdict for judgement in judged}
 
 

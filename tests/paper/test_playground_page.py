@@ -8,11 +8,10 @@ import pytest
 
 from noisescale.noise.recipe import Recipe
 from noisescale.paper import SECTIONS
-from noisescale.paper.claims import entries
 from noisescale.paper.report import render
 from noisescale.paper.report.playground import DEFAULTS, playground_page
 from noisescale.paper.report.playground.law import STEPS
-from noisescale.paper.stages import full_scale
+from noisescale.paper.stages import full_scale, verdicts_of
 
 RECIPE = Recipe(
     learning_rate=DEFAULTS["learningRate"],
@@ -267,12 +266,13 @@ def test_axe_finds_nothing(chromium, tmp_path):
         "scale": "smoke",
         "seeds": 1,
         "seconds": 1.0,
-        "claims": entries([]),
+        **verdicts_of({}),
         "data": {"name": "x", "source": "x", "complete": False, "fingerprint": "x"},
     }
+    full = full_scale()
     pages = {
         "playground": playground_page(),
-        "report": render(claims, {}, full_scale(), SECTIONS.values(), ""),
+        "report": render(claims, {}, full, verdicts_of(full), SECTIONS.values(), ""),
     }
     for name, content in pages.items():
         (tmp_path / f"{name}.html").write_text(content, "utf-8")

@@ -15,9 +15,10 @@ import noisescale as ns
 from noisescale.data import DataWarning
 from noisescale.errors import InputError
 from noisescale.paper import SECTIONS, redraw, run_paper
-from noisescale.paper.claims import Judgement, Verdict, entries
+from noisescale.paper.claims import Judgement, Verdict
 from noisescale.paper.report import Shown, render
 from noisescale.paper.section import Findings, Measurement, Picture, Section
+from noisescale.paper.stages import verdicts_of
 from noisescale.sweep import RunStore
 
 ENTRY = {
@@ -37,7 +38,9 @@ def test_what_is_written(report):
     made, out, told = report
     assert made.index == out / "index.html"
     assert json.loads((out / "claims.json").read_text()) == made.claims
-    assert {"schema", "version", "scale", "data", "seeds", "seconds", "claims"} <= set(made.claims)
+    head = {"schema", "version", "scale", "data", "seeds", "seconds"}
+    lists = {"claims", "readings", "meanings", "second_statistics"}
+    assert head | lists <= set(made.claims)
     assert all(set(row) >= ENTRY for row in made.claims["claims"])
     drawn = {
         "units",
@@ -77,7 +80,8 @@ def test_what_is_written(report):
         "runs.sqlite",
     }
     assert told.lines[0] == "loading MNIST"
-    assert {section.title for section in SECTIONS.values()} <= set(told.lines)
+    run = (section for section in SECTIONS.values() if not section.reading)
+    assert {section.title for section in run} <= set(told.lines)
 
 
 def test_the_second_time_nothing_is_run(report, tmp_path):
@@ -133,14 +137,29 @@ def test_everything_from_data_is_escaped():
         "scale": evil,
         "seeds": 1,
         "seconds": 1.0,
-        "claims": entries([judgement]),
+        **verdicts_of({"units": shown}),
         "data": {"name": evil, "source": evil, "complete": False, "fingerprint": evil},
     }
     section = Section("units", evil, None, None, None)
     both = {"units": shown}
-    page = render(claims, both, both, [section], f"key\n{evil}\n")
+    page = render(claims, both, both, verdicts_of(both), [section], f"key\n{evil}\n")
     assert evil not in page
     assert page.count("<script") == 2  # the page's own, and the playground's data
+
+
+def test_readings_stand_beside_the_first_verdicts(report):
+    made, _, _ = report
+    entry = {"id", "of", "fixed_on", "verdict", "criterion", "convention", "measured"}
+    assert all(set(row) >= entry | {"uncertainty"} for row in made.claims["readings"])
+    assert {row["verdict"] for row in made.claims["readings"]} == {"undecided"}  # at this scale
+    page = made.index.read_text()
+    start = page.index('id="readings"')
+    told = page[start : page.index("</section>", start)]
+    assert "What this probably means" in told
+    assert "fixed on 2026-11-16" in told
+    assert all(f'id="{row["id"]}"' in told for row in made.claims["readings"])
+    assert "of 33 claims about the world" in page
+    assert "of 7 identities" in page
 
 
 def test_full_scale_results_stand_beside_the_fresh_ones(report):
@@ -252,7 +271,7 @@ def test_bad_requests_fail_before_any_work(tmp_path):
 
     refuse("there is no section 'Z'", only=["Z"])
     refuse("seeds must be at least 1, got 0", seeds=0)
-    refuse("scale must be one of smoke, quick, full, got 'huge'", scale="huge")
+    refuse("scale must be one of check, smoke, quick, full, got 'huge'", scale="huge")
     assert not (tmp_path / "out").exists()
 
 
@@ -332,7 +351,8 @@ class TestBrowser:
 
     def test_sections_and_pictures_are_there(self, page):
         shown = page.run("[...document.querySelectorAll('section')].map(s => s.id)")
-        assert {f"section-{name}" for name in SECTIONS} <= set(shown)
+        run = {f"section-{name}" for name, section in SECTIONS.items() if not section.reading}
+        assert run | {"readings"} <= set(shown)
         broken = page.run(
             "[...document.images].filter(i => !i.complete || i.naturalWidth === 0).length"
         )

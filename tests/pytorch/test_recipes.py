@@ -84,6 +84,32 @@ def test_a_pytorch_loop(recipe):
         )
 
 
+def test_a_pytorch_loop_on_two_devices_shares_the_data_out():
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    text = SCALED[0].to("pytorch", world_size=2)
+    seen = []
+    for rank in range(2):
+        script = {
+            "torch": torch,
+            "DataLoader": DataLoader,
+            "DistributedSampler": DistributedSampler,
+            "train_set": list(range(N)),
+            "model": torch.nn.Linear(3, 2),
+        }
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+        try:
+            exec(text, script)
+        finally:
+            dist.destroy_process_group()
+        batches = [batch.tolist() for batch in script["loader"]]
+        assert {len(batch) for batch in batches} == {16}
+        seen += [index for batch in batches for index in batch]
+    assert sorted(seen) == list(range(N))
+
+
 @pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
 @pytest.mark.filterwarnings("ignore")  # those of transformers and accelerate are theirs
 def test_a_trainer(recipe, tmp_path):

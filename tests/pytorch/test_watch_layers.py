@@ -75,7 +75,79 @@ class Repeated(nn.Module):
         return self.out(h)
 
 
+class OwnRMSNorm(nn.Module):
+    """As language models have it: a weight, and precision of its own."""
+
+    def __init__(self, width, offset=0.0):
+        super().__init__()
+        self.weight, self.offset = nn.Parameter(torch.ones(width)), offset
+
+    def forward(self, hidden_states):
+        x = hidden_states.double()
+        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+        return (self.offset + self.weight) * x.to(hidden_states.dtype)
+
+
+class LayerNorm(nn.Module):
+    """One whose bias may be left out."""
+
+    def __init__(self, width, bias):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, input):
+        return F.layer_norm(input, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class ChannelScale(nn.Module):
+    """A number for each channel, and one for everything; ``power`` 2 is no line."""
+
+    def __init__(self, channels, power=1):
+        super().__init__()
+        self.gamma, self.power = nn.Parameter(torch.ones(channels)), power
+        self.heat = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return x * (self.gamma**self.power)[:, None, None] * self.heat
+
+
+class GatedNorm(nn.Module):
+    """No norm as rules know them: its weights are mixed."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x, gate=None):
+        return x * self.weight.cumsum(0)
+
+
+OWN = {
+    "own RMS norm": (
+        lambda: sequential(OwnRMSNorm(5), nn.Tanh(), nn.Flatten(), nn.Linear(15, 3)),
+        (3, 5),
+    ),
+    "own RMS norm, offset": (
+        lambda: sequential(nn.Linear(5, 4), OwnRMSNorm(4, 1.0), nn.Flatten(), nn.Linear(12, 3)),
+        (3, 5),
+    ),
+    "own layer norm": (
+        lambda: sequential(LayerNorm(5, bias=True), LayerNorm(5, bias=False), nn.Linear(5, 3)),
+        (5,),
+    ),
+    "own scale by channel": (
+        lambda: sequential(ChannelScale(4), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)),
+        (4, 3, 2),
+    ),
+}
 MODELS = {
+    **OWN,
+    "no line": (
+        lambda: sequential(ChannelScale(4, power=2), nn.Flatten(), nn.Linear(24, 3)),
+        (4, 3, 2),
+    ),
+    "no norm at all": (lambda: sequential(GatedNorm(5), nn.Linear(5, 3)), (5,)),
     "linear": (lambda: nn.Linear(5, 3), (5,)),
     "linear, no bias": (lambda: nn.Linear(5, 3, bias=False), (5,)),
     "sequence by Gram matrices": (
@@ -212,3 +284,5 @@ def test_readings_are_those_of_the_definitions(name, norm):
     for key, parts in by_layer.items():
         found = noise.layers.loc[key]
         close((found.gradient_sq_norm, found.trace), noise_of(torch.cat(parts, 1)))
+    if name in OWN:  # followed by a rule
+        assert noise.notes == ()

@@ -1,4 +1,7 @@
-"""DistributedDataParallel: two processes read what one process with the whole batch reads."""
+"""DistributedDataParallel: two processes read what one process with the whole batch reads.
+
+They choose their pace together; a model that is sharded over them gets a sentence.
+"""
 
 import json
 import subprocess
@@ -26,7 +29,13 @@ def test_two_processes_read_what_one_reads(tmp_path):
     assert all(process.returncode == 0 for process in started), told
     first, second = (json.loads(out.splitlines()[-1]) for out, _ in told)
     assert first == second
-    for passes, found in zip((1, 2), first, strict=True):
+    *trained, paced, sharded = first
+    # Chosen by all together, or they would wait for one another.
+    assert paced["every"] is not None
+    assert paced["updates"][:7] == [0, 1, 3, 5, 7, 9, 11]
+    assert len(sharded) == 2
+    assert all("sharded over processes (FSDP) cannot be watched" in told for told in sharded)
+    for passes, found in zip((1, 2), trained, strict=True):
         alone = watched_processes.train(0, 1, passes)
         # The step that overflows in one process is skipped in all.
         assert found["skipped"] == alone["skipped"] == 1

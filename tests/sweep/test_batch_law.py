@@ -153,18 +153,48 @@ def test_bad_lengths_are_refused(fields, message):
         PAPER_LAW.predict(learning_rate=0.1, n_train=100, **fields)
 
 
-def test_the_shipped_law_is_what_the_shipped_runs_give():
-    frames = [pd.read_csv(shipped.folder() / f"figure{n}.csv") for n in (5, 6, 7)]
-    five, six, seven = frames
+def shipped_runs():
+    """The runs of figures 5, 6 and 7 that the shipped law was fitted to."""
+    five, six, seven = (pd.read_csv(shipped.folder() / f"figure{n}.csv") for n in (5, 6, 7))
     rates = [0.1, 0.3, 1, 1.8, 3, 5.6, 10, 18]
     five = five[five["learning_rate"].isin(rates) & (five["n_train"] == 1_000)]
     five = five[five["momentum"] == 0.9]
     frame = pd.concat([five, six[six["steps"] == 10_000], seven]).drop_duplicates("key")
-    law = ns.fit_batch_size_law(frame[frame["seed"] < 5], n_resamples=2)
+    return frame[frame["seed"] < 5]
+
+
+def test_the_shipped_law_is_what_the_shipped_runs_give():
+    law = ns.fit_batch_size_law(shipped_runs(), n_resamples=2)
     for name in ("scale", "power", "epochs"):
         shipped_value = getattr(PAPER_LAW, name)
         assert getattr(law, name).value in shipped_value
     assert law.n_settings == PAPER_LAW.n_settings
+
+
+@pytest.mark.long
+def test_drawing_the_runs_themselves_gives_no_wider_intervals():
+    """Whole seeds of every setting, with replacement: few distinct draws, so not wider."""
+    rng = np.random.default_rng(0)
+    settings = []
+    for _, part in shipped_runs().groupby(["learning_rate", "momentum", "n_train", "steps"]):
+        seeds = part.groupby("batch_size")["seed"].transform("nunique")
+        settings.append(part[seeds == seeds.max()])
+    draws = []
+    for _ in range(30):
+        parts = []
+        for part in settings:
+            seeds = part["seed"].unique()
+            drawn = rng.choice(seeds, len(seeds))
+            while len(set(drawn)) == 1:  # no error can be told from a single seed
+                drawn = rng.choice(seeds, len(seeds))
+            parts += [part[part["seed"] == s].assign(seed=k) for k, s in enumerate(drawn)]
+        law = ns.fit_batch_size_law(pd.concat(parts), n_resamples=2)
+        draws.append((law.scale.value, law.power.value, law.epochs.value))
+    for name, values in zip(("scale", "power", "epochs"), np.transpose(draws), strict=True):
+        shipped_value = getattr(PAPER_LAW, name)
+        width = shipped_value.high - shipped_value.low
+        assert np.median(values) in shipped_value
+        assert np.ptp(np.quantile(values, [0.025, 0.975])) < 1.2 * width
 
 
 def test_the_table_of_predictions_is_what_the_law_says():

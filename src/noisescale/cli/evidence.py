@@ -46,7 +46,10 @@ def evidence(
         str, typer.Option(help="What to compare with: uniform, or frequencies of the classes.")
     ] = "uniform",
     tolerance: Annotated[
-        float | None, typer.Option(help="Of lanczos: the standard error to reach, in nats.")
+        float | None,
+        typer.Option(
+            help="In nats: how far apart the bounds of dual may be, the standard error of lanczos."
+        ),
     ] = None,
     plot: Plot = None,
     explain: Annotated[
@@ -67,7 +70,7 @@ def evidence(
     with calls_back(model, function):
         problem = _problem(model, call(model, function), likelihood)
         if explain:
-            plan = preflight(problem.facts(), method, curvature, problem)
+            plan = preflight(problem.facts(), method, curvature, problem, tolerance)
             print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
             return
         with show_progress(silent=quiet or json) as progress:

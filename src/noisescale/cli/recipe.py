@@ -14,13 +14,17 @@ from noisescale.cli.recipe_table import Recipes, notes, table
 from noisescale.errors import InputError
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.noise.adam import ADAM_RULES
-from noisescale.noise.devices import Devices, whole_batch
+from noisescale.noise.devices import Devices, layout, whole_batch
 from noisescale.noise.scale import RULES
 
 Refusals = Mapping[str, InputError]
 _LAW = "law"
 _NAMES = {"square_root": "square-root rule", "half_life": "half-life rule", _LAW: "two-branch law"}
 _SHOWN = 4  # ways to share a batch out
+_ONE_DEVICE = (
+    "the lines below put the whole batch on one device at once: --to-world-size and "
+    "--max-per-device-batch-size share it out"
+)
 
 
 class Optimizer(StrEnum):
@@ -115,7 +119,9 @@ def recipe(
     devices = (per_device_batch_size, gradient_accumulation_steps, world_size)
     to_devices = (to_per_device_batch_size, to_gradient_accumulation_steps, to_world_size)
     if to_batch_size is None and any(value is not None for value in to_devices):
-        to_batch_size = per_example * _new_batch(devices, to_devices)
+        to_batch_size = per_example * _new_batch(
+            start["batch_size"] // per_example, devices, to_devices
+        )
     changes = {
         "batch_size": to_batch_size,
         "learning_rate": to_learning_rate,
@@ -132,6 +138,7 @@ def recipe(
     }
     recipes: Recipes
     refused: Refusals
+    world = (world_size or 1) if to_world_size is None else to_world_size
     if optimizer is Optimizer.sgd:
         _refuse({"beta1": beta1, "beta2": beta2, "eps": eps}, "adam")
         sgd = Recipe(
@@ -139,6 +146,8 @@ def recipe(
         )
         changes |= {"momentum": to_momentum}
         moves = {"via": via, "epochs": to_epochs, "steps": to_steps}
+        # A batch that moves is one that the devices can share.
+        moves["multiple_of"] = per_example * check_whole("world_size", world, at_least=1)
         recipes, refused = _scaled_sgd(sgd, changes, moves, rule)
     else:
         _refuse(only_sgd, "sgd")
@@ -152,7 +161,7 @@ def recipe(
         recipes, refused = _scaled_adam(adam, changes, rule)
     pasted = _Pasted(
         recipes,
-        world_size=(world_size or 1) if to_world_size is None else to_world_size,
+        world_size=world,
         per_device=to_per_device_batch_size,
         most=max_per_device_batch_size,
     )
@@ -162,10 +171,10 @@ def recipe(
     Console().print(table(recipes))
     if not quiet:
         remarks = [f"{name}: {error}" for name, error in refused.items()]
-        for note in (*remarks, *notes(recipes), *pasted.ways()):
+        for note in (*remarks, *notes(recipes), *pasted.ways(asked=script is not None)):
             print(f"- {note}")
     if script is not None:
-        print(f"\n{pasted.lines(script)}")
+        print(f"\n# {pasted.name}\n{pasted.lines(script)}")
 
 
 class _Pasted:
@@ -191,10 +200,13 @@ class _Pasted:
             world_size=self._world_size, max_per_device_batch_size=self._most
         )
 
-    def ways(self) -> list[str]:
-        """How to share the batch out, if that was asked; or why it cannot be."""
-        if self._world_size == 1 and self._most is None:
-            return []
+    def ways(self, *, asked: bool) -> list[str]:
+        """How to share the batch out, if devices were named; or why it cannot be.
+
+        ``asked``: whether lines to paste were asked for, which put it all on one device.
+        """
+        if self._world_size == 1 and self._most is None and self._per_device is None:
+            return [_ONE_DEVICE] if asked else []
         try:
             ways = self.layouts()
         except InputError as error:
@@ -254,16 +266,24 @@ def _batch_size(
 
 
 def _new_batch(
+    examples: int,
     devices: tuple[int | None, int | None, int | None],
     to_devices: tuple[int | None, int | None, int | None],
 ) -> int:
     """What the new devices make of the old per-device batch, in examples."""
+    per_device, accumulation, world_size = devices
+    if per_device is None and world_size is not None:  # the batch of an update was given
+        per_device = layout(
+            examples, world_size=world_size, gradient_accumulation_steps=accumulation
+        ).per_device_batch_size
     per_device, accumulation, world_size = (
-        old if new is None else new for old, new in zip(devices, to_devices, strict=True)
+        old if new is None else new
+        for old, new in zip((per_device, accumulation, world_size), to_devices, strict=True)
     )
     if per_device is None:
         raise InputError(
-            "to change devices say what each holds: --per-device-batch-size, or --to-batch-size."
+            "to change devices say what each holds: --per-device-batch-size, or --world-size "
+            "beside --batch-size, or how large the new batch is: --to-batch-size."
         )
     return whole_batch(
         None,
@@ -288,9 +308,15 @@ def _scaled_sgd(
         raise InputError(f"{length[0]} goes with --to-n-train and the law: leave it out.")
 
     def scaled(name: str) -> Recipe:
-        if name == _LAW:
-            return tuned.scaled_to(**changes, **moves)
-        return tuned.scaled_to(**changes, via=moves["via"], rule=name)
+        if name != _LAW:
+            kept = {"via": moves["via"], "multiple_of": moves["multiple_of"]}
+            return tuned.scaled_to(**changes, **kept, rule=name)
+        if len(length) != 1:
+            raise InputError(
+                "with another number of examples the best batch size depends on the length of the "
+                "run: give --to-epochs or --to-steps, one of them."
+            )
+        return tuned.scaled_to(**changes, **moves)
 
     return _collected(
         tuned, changes, {_NAMES.get(name, f"{name} rule"): name for name in rules}, scaled
@@ -304,9 +330,8 @@ def _scaled_adam(
         raise InputError(f"rule must be one of {', '.join(ADAM_RULES)}, got {rule!r}.")
     rules = ADAM_RULES if rule is None else (rule,)
     both = {}
-    if rule is None and changes["learning_rate"] is None and changes["n_train"] is None:
-        size = changes["batch_size"]
-        both = {} if size is None else tuned.side_by_side(batch_size=size)
+    if rule is None and changes["learning_rate"] is None and changes["batch_size"] is not None:
+        both = tuned.side_by_side(batch_size=changes["batch_size"], n_train=changes["n_train"])
 
     def scaled(name: str) -> AdamRecipe:
         return both.get(name) or tuned.scaled_to(**changes, rule=name)

@@ -61,4 +61,6 @@ def _quantities(recipe: Recipe | AdamRecipe) -> dict[str, str]:
         rows["warm-up, updates"] = f"{recipe.warmup_steps:,}"
     if recipe.n_train is not None:
         rows["steps per epoch"] = f"{recipe.steps_per_epoch:,.1f}"
+        if recipe.epochs is not None:
+            rows["updates in all"] = f"{recipe.steps_per_epoch * recipe.epochs:,.0f}"
     return rows

@@ -74,19 +74,46 @@ def _report_runs(path: Path, progress: "Progress") -> "tuple[Path, list[Chapter]
 
 def show(made: "PaperReport", *, json: bool, quiet: bool) -> None:
     """The verdicts and where the report is."""
-    from noisescale.paper.claims import counts
+    from noisescale.paper.claims import counts, headline
 
     verdicts = counts(made.claims["claims"])
     own = counts(made.claims["claims"], own=True)
     if json:
-        told = {"report": str(made.index.resolve()), "counts": verdicts, "own_counts": own}
+        told = {
+            "report": str(made.index.resolve()),
+            "counts": verdicts,
+            "identities": counts(made.claims["claims"], identities=True),
+            "own_counts": own,
+        }
+        if made.claims["scale"] == "check":
+            told["check"] = made.claims["check"]
         print(jsonlib.dumps(told))
         return
     if not quiet:
         Console().print(_table(made))
-        print(f"{_summary(verdicts, 'claims')} ({made.claims['scale']} scale).")
+        scale = made.claims["scale"]
+        how = "full scale, shipped data judged here" if scale == "check" else f"{scale} scale"
+        print(f"{_summary(verdicts, 'claims')} ({how}).")
+        print(f"Apart: {headline(made.claims['claims'])}.")
         print(f"{_summary(own, 'claims of our own')}.")
+        if made.check is not None:
+            print(_sentence(made))
     print(f"Report: {made.index.resolve()}")
+
+
+def show_check(made: "PaperReport", *, json: bool, quiet: bool) -> None:
+    """What the spot check found, after the verdicts were shown."""
+    if json:
+        show(made, json=True, quiet=quiet)
+        return
+    if not quiet:
+        print(_sentence(made))
+    print(f"Report: {made.index.resolve()}")
+
+
+def _sentence(made: "PaperReport") -> str:
+    told = f"{made.check}."
+    return told[:1].upper() + told[1:]
 
 
 def _summary(verdicts: dict[str, int], what: str) -> str:
@@ -95,15 +122,19 @@ def _summary(verdicts: dict[str, int], what: str) -> str:
 
 
 def _table(made: "PaperReport") -> Table:
-    """A line a claim: its verdict here, and at full scale."""
+    """A line a claim, and a reading that was measured: its verdict here, and at full scale."""
     shown = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("claim", "here", "full scale, shipped", "the claim"):
+    shipped_only = made.claims["scale"] == "check"
+    verdicts = ("full scale, shipped",) if shipped_only else ("here", "full scale, shipped")
+    for column in ("claim", *verdicts, "the claim"):
         shown.add_column(column, no_wrap=column == "claim")
-    for row in made.claims["claims"]:
+    measured = [row for row in made.claims["readings"] if row["measured"] is not None]
+    for row in (*made.claims["claims"], *measured):
         if row["primary"]:
+            told = (row["verdict"], made.full_scale.get(row["id"], "not measured"))
             cells = [
                 f"[{_COLOURS[verdict]}]{verdict}[/]" if verdict in _COLOURS else verdict
-                for verdict in (row["verdict"], made.full_scale.get(row["id"], "not measured"))
+                for verdict in told[-len(verdicts) :]
             ]
-            shown.add_row(row["id"], *cells, row["claim"])
+            shown.add_row(row["id"], *cells, row["claim"] if "claim" in row else row["reading"])
     return shown

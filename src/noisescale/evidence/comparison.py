@@ -112,7 +112,7 @@ def compare(
     _check_kinds(evidences)
     names = tuple(map(str, evidences))
     logs = [_log_evidence(name, e) for name, e in zip(names, evidences.values(), strict=True)]
-    stds = tuple(float(getattr(e, "log_evidence_std", 0.0)) for e in evidences.values())
+    stds = tuple(map(_std, evidences.values()))
     posterior = np.array(logs) + np.log(_weights(evidences, prior_odds))
     with np.errstate(over="ignore"):  # the odds of models 1e308 nats apart are 0
         log_odds = np.maximum(posterior - posterior.max(), -np.finfo(float).max)
@@ -133,6 +133,14 @@ def compare(
         tuple(map(_doubt, evidences.values(), log_odds, errors)),
         tuple(note for note in (_unresolved(names, log_odds, errors), unlike) if note),
     )
+
+
+def _std(evidence: Any) -> float:
+    """The standard error of a log evidence; half the distance of its bounds counts as one."""
+    bounds = getattr(evidence, "log_evidence_bounds", None)
+    if bounds is not None:
+        return float(bounds[1] - bounds[0]) / 2
+    return float(getattr(evidence, "log_evidence_std", 0.0))
 
 
 def _errors(evidences: list[Any], stds: tuple[float, ...], best: int) -> tuple[float, ...]:

@@ -75,10 +75,12 @@ def log_evidence_from_operator(
     check_choice("at", at, ("check", "point"))
     if sum(given is not None for given in (n_classes, class_counts, log_null)) > 1:
         raise InputError("give one of n_classes, class_counts and log_null alone.")
+    details = {} if log_null is None else {"null_model": "the given null model"}
     if n_classes is not None:
         log_null = log_null_uniform(n_train, check_whole("n_classes", n_classes, at_least=2))
     if class_counts is not None:
         log_null = log_null_frequencies(class_counts)
+        details["null_model"] = "the class frequencies"
     g = np.zeros(p) if gradient is None else _vector("gradient", gradient).ravel()
     if g.shape != (p,) or not np.isfinite(g).all():
         raise InputError(f"gradient must have {p} finite entries, got {len(g)} values.")
@@ -103,6 +105,7 @@ def log_evidence_from_operator(
         prior_precision=float(L[0]) if np.ptp(L) == 0 else None,
         at=at,
         linear=False,
+        details=details,
     )
 
 

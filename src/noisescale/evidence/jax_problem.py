@@ -23,7 +23,7 @@ from noisescale.evidence.curvature.gauss_newton import (
     output_root,
 )
 from noisescale.evidence.curvature.hessian import dense_hessian
-from noisescale.evidence.curvature.layers import DenseLayers
+from noisescale.evidence.curvature.layers import DenseLayers, split_layers
 from noisescale.evidence.curvature.model import Architecture, Model, activations
 from noisescale.evidence.curvature.products import (
     curvature_operator,
@@ -47,12 +47,15 @@ from noisescale.evidence.problem import (
     Precision,
     Rows,
     Weight,
+    by_examples,
 )
 from noisescale.evidence.select import Select, chosen_of
 from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
 from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
+
+_LAYER_BYTES = 1 << 27  # of layers' inputs and derivatives held at once
 
 ApplyFn = Callable[[Any, jax.Array], jax.Array]
 LikelihoodLike = str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array]
@@ -255,9 +258,24 @@ class JaxProblem:
         few = min(BLOCK_BYTES / (8 * numbers), BLOCK_FLOPS / (3 * facts.pass_flops))
         return int(np.clip(few, 1, 512))
 
-    def layer_kernel(self, L: Array, rows: Rows) -> LayerRows | None:
+    def squared_norms(self, L: Array, rows: Rows) -> Array:
+        """The squared length of each row in units of the prior."""
+        parts = [np.zeros(0)]
+        stage("diagonal", len(rows))
+        for block in by_examples(rows, self._layer_rows_at_once()):
+            own = self.layer_kernel(L, block)
+            if own is None:
+                parts += [np.einsum("rp,rp->r", A, A / L) for A in blocks_of_rows(self, block)]
+            else:
+                parts.append(own.diagonal())
+            advance(len(block))
+        return np.concatenate(parts)
+
+    def layer_kernel(
+        self, L: Array, rows: Rows, precision: Precision = "float64"
+    ) -> LayerRows | None:
         """From a dense network's layers, if each of its arrays has one precision."""
-        layers = self.dense_layers()
+        layers = self.dense_layers(rows, precision)
         precisions = None if layers is None else layers.precisions(L)
         if layers is None or precisions is None:
             return None
@@ -265,43 +283,61 @@ class JaxProblem:
 
     def kronecker(self, rows: Rows) -> Kronecker | None:
         """Of a ``DenseNetwork``'s layers, None for any other function."""
-        layers = self.dense_layers()
-        if layers is None:
+        network = self._network
+        if network is None:
             return None
-        places = layers.split(np.arange(len(self.w)))
-        derivatives = layers.derivatives(rows)
+        sides = list(pairwise(network.widths))
+        sums = [(np.zeros((d, d)), np.zeros((h, h))) for d, h in sides]  # of a a' and of b b'
+        n = 0
+        stage("factors", len(rows))
+        for layers, block in self._layer_blocks(rows):
+            derivatives = layers.derivatives(block)
+            for a, D, (A, B) in zip(layers.inputs, derivatives, sums, strict=True):
+                A += a.T @ a
+                B += D.T @ D
+            n += len(layers.inputs[0])
+            advance(len(block))
+        places = zip(sums, split_layers(np.arange(len(self.w)), sides), strict=True)
         blocks = tuple(
-            KroneckerBlock(str(i), a.T @ a / len(a), D.T @ D, weight.T, bias)
-            for i, (a, D, (weight, bias)) in enumerate(
-                zip(layers.inputs, derivatives, places, strict=True)
-            )
+            KroneckerBlock(str(i), A / max(n, 1), B, weight.T, bias)
+            for i, ((A, B), (weight, bias)) in enumerate(places)
         )
         return Kronecker(blocks, np.zeros(0, np.int64), np.zeros(0))
 
     def squared_rows(self, rows: Rows) -> Array:
         """The squared entries of all rows, summed: layer by layer or row by row."""
-        layers = self.dense_layers()
-        if layers is None:
-            h = np.zeros(len(self.w))
-            stage("diagonal", len(rows))
+        h = np.zeros(len(self.w))
+        stage("diagonal", len(rows))
+        if self._network is None:
             for A in blocks_of_rows(self, rows):
                 h += np.einsum("rp,rp->p", A, A)
                 advance(len(A))
             return h
-        parts = []
-        stage("diagonal", len(layers.inputs))
-        for a, D in zip(layers.inputs, layers.derivatives(rows), strict=True):
-            squares = np.zeros((len(a), D.shape[1]))
-            np.add.at(squares, rows.examples, D**2)
-            parts += [squares.sum(axis=0), ((a**2).T @ squares).ravel()]  # b comes before w
-            advance(1)
-        return np.concatenate(parts)
+        for layers, block in self._layer_blocks(rows):
+            h += np.concatenate([part.ravel() for part in layers.squares(block)])
+            advance(len(block))
+        return h
 
-    def dense_layers(self) -> DenseLayers | None:
-        """The layers of a ``DenseNetwork``, None for any other function."""
+    def dense_layers(self, rows: Rows, precision: Precision = "float64") -> DenseLayers | None:
+        """The layers of a ``DenseNetwork`` for the rows' examples; None for any other function."""
         if self._network is None:
             return None
-        return DenseLayers.of(self.structured(self.w), self.model.block(slice(None))[0])
+        x, _ = self.model.block(rows.of_few()[0], precision)
+        return DenseLayers.of(self.structured(self.w), x, precision)
+
+    def _layer_blocks(self, rows: Rows) -> Iterator[tuple[DenseLayers, Rows]]:
+        """The layers of a block of examples, and the rows among those."""
+        for block in by_examples(rows, self._layer_rows_at_once()):
+            layers = self.dense_layers(block)
+            assert layers is not None
+            yield layers, block.of_few()[1]
+
+    def _layer_rows_at_once(self) -> int:
+        """Rows whose derivatives at all layers, and whose examples' inputs, fit into a block."""
+        facts = self.facts()
+        an_example = sum(w.inputs + facts.rows_an_example * w.outputs for w in facts.weights)
+        examples = _LAYER_BYTES // (8 * max(an_example, 1))
+        return max(1, examples) * facts.rows_an_example
 
     def gradient_moments(self) -> Moments:
         """Sums over per-example gradients, each in float32, added up in float64."""

@@ -9,6 +9,7 @@ classes the probability 1/n: E = -ln P(y | x) - N ln n, above 0 in favour of the
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +20,10 @@ from noisescale.checks import check_choice, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
-from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance
+from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.pace import speaks
-from noisescale.evidence.preflight import METHODS, Preflight, preflight
+from noisescale.evidence.preflight import Preflight, module_of, preflight
 from noisescale.evidence.prior import describe_prior
 from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
 from noisescale.evidence.problem import Problem, is_linear
@@ -62,8 +63,10 @@ def evidence_of(
         if log_null is not None or log_degeneracy:
             raise InputError("conditional_on goes with neither log_null nor log_degeneracy.")
         return conditional_evidence(problem, conditional_on, prior_precision, evidence_of, settings)
-    plan = preflight(problem.facts(), method, curvature, problem)
-    occam = METHODS[plan.method].term
+    plan = preflight(problem.facts(), method, curvature, problem, accuracy.tolerance)
+    if method == "auto" and plan.method == "dual":  # exact, and so within every tolerance
+        accuracy = replace(accuracy, tolerance=None)
+    occam = module_of(plan.method, accuracy.tolerance).term
     details: dict[str, Any] = {"model_notes": problem.notes} if problem.notes else {}
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         if at == "map":
@@ -83,8 +86,9 @@ def evidence_of(
         if log_null is None:
             log_null = log_null_of(problem, L, null)
             details["null_note"] = note_on_imbalance(problem, null)
-            if problem.n_classes is None and log_null is not None:
-                details["null_model"] = "the best constant"
+            details["null_model"] = null_in_words(problem, null)
+        else:
+            details["null_model"] = "the given null model"
         return assemble(
             term,
             nll=nll,
@@ -145,9 +149,9 @@ def log_evidence(
             ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
         method: ``"dense"`` works on p x p matrices; ``"dual"`` on N C x N C, exact too but for the
-            Gauss-Newton matrix alone; ``"lanczos"`` estimates, for networks of any size; ``"kfac"``
-            and ``"diagonal"`` are approximations; ``"auto"`` takes the fastest exact one that fits,
-            else lanczos.
+            Gauss-Newton matrix alone, and with a ``tolerance`` on as few columns as that takes;
+            ``"lanczos"`` estimates, for networks of any size; ``"kfac"`` and ``"diagonal"`` are
+            approximations; ``"auto"`` takes the fastest exact one that fits, else lanczos.
         at: ``"check"`` withholds E, odds and verdict where the cost could still fall by more than
             a nat; ``"map"`` first descends to the minimum nearby, as :func:`map_estimate` does;
             ``"point"`` takes the point as it is, and calls the result a neighbourhood's.
@@ -162,9 +166,12 @@ def log_evidence(
         log_null: the null model's log evidence, for one of your own.
         log_degeneracy: log of the number of equivalent minima to count, 0 for this one alone; see
             :func:`permutation_degeneracy`.
-        tolerance, max_probes, seed, progress: for lanczos, the standard error to reach in nats (by
-            default 1 % of the log Occam factor), when to give up, the probes' seed, and a function
-            that is called with how far it is (for ``at="map"`` too).
+        tolerance: in nats. With ``method="dual"`` how far apart rigorous bounds of the log evidence
+            (``log_evidence_bounds``) may be; by default 0, which is exact and looks at all of
+            N C x N C. For lanczos the standard error to reach, by default 1 % of the log Occam
+            factor.
+        max_probes, seed, progress: for lanczos, when to give up and the probes' seed; a function
+            that is called with how far every method is (and ``at="map"`` too).
 
     >>> import numpy as np
     >>> x, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([1, 1, 0, 0])
@@ -233,6 +240,9 @@ def assemble(
         log_evidence=constant + occam.restricted,
         log_evidence_full=None if occam.full is None else constant + occam.full,
         log_evidence_std=term.std,
+        log_evidence_bounds=None
+        if term.bounds is None
+        else (constant + term.bounds[0], constant + term.bounds[1]),
         nll=nll,
         penalty=penalty,
         log_occam_factor=occam.restricted,

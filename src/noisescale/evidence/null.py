@@ -90,6 +90,13 @@ def log_null_of(
     return log_constant(problem.observed, likelihood, precision)
 
 
+def null_in_words(problem: Problem, null: str) -> str:
+    """What the null model of this name is, for sentences about odds against it."""
+    if problem.n_classes is None:
+        return "the best constant"
+    return "the class frequencies" if null == "frequencies" else "random guessing"
+
+
 def note_on_imbalance(problem: Problem, null: str) -> str | None:
     """Where guessing by frequency beats guessing uniformly, beating the latter means little."""
     counts = class_counts(problem)

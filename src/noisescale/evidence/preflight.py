@@ -14,7 +14,7 @@ import numpy as np
 
 from noisescale.checks import check_choice, memory_limit
 from noisescale.errors import InputError
-from noisescale.evidence.occam import dense, diagonal, dual, kfac, lanczos
+from noisescale.evidence.occam import bounds, dense, diagonal, dual, kfac, lanczos
 from noisescale.evidence.occam.term import Method
 from noisescale.evidence.pace import shown_seconds as readable_seconds
 from noisescale.evidence.problem import Facts, Problem
@@ -61,19 +61,30 @@ class Preflight:
         return f"{self.method} ({self.reason}); " + "; ".join(map(str, self.costs))
 
 
+def module_of(method: str, tolerance: float | None) -> Method:
+    """What does it: ``dual`` with a tolerance goes by bounds."""
+    return bounds if method == "dual" and tolerance else METHODS[method]
+
+
 def preflight(
-    facts: Facts, method: str, curvature: str, problem: Problem | None = None
+    facts: Facts,
+    method: str,
+    curvature: str,
+    problem: Problem | None = None,
+    tolerance: float | None = None,
 ) -> Preflight:
     """Choose a method, or check that the one asked for can do it and fits into memory.
 
-    With the ``problem`` itself, a block of what was chosen is measured.
+    With the ``problem`` itself, a block of what was chosen is measured. A ``tolerance`` makes
+    ``dual`` one of bounds, if that was asked for.
     """
     check_choice("curvature", curvature, CURVATURES)
     check_choice("method", method, ("auto", *METHODS))
     if method != "auto" and (reason := METHODS[method].refusal(facts, curvature)):
         raise InputError(f"method='{method}' {reason}")
     able = [name for name, module in METHODS.items() if not module.refusal(facts, curvature)]
-    costs = {name: cost(name, curvature, facts) for name in able}
+    within = tolerance if method == "dual" else None
+    costs = {name: cost(name, curvature, facts, within) for name in able}
     limit = memory_limit()
     if method == "auto":
         fitting = [costs[name] for name in EXACT if name in costs and costs[name].memory <= limit]
@@ -94,14 +105,15 @@ def preflight(
             f"machine's memory: what would fit is {'; '.join(others) or 'nothing'}."
         )
     if problem is not None and chosen.work > _WORTH_MEASURING:
-        took = METHODS[method].seconds(problem, facts, curvature, arithmetic_rate())
+        module = module_of(method, within)
+        took = module.seconds(problem, facts, curvature, arithmetic_rate())
         costs[method] = replace(chosen, seconds=took, measured=True)
     return Preflight(method, reason, tuple(costs.values()))
 
 
-def cost(method: str, curvature: str, facts: Facts) -> MethodCost:
+def cost(method: str, curvature: str, facts: Facts, tolerance: float | None = None) -> MethodCost:
     """Memory and time of one method."""
-    memory, work = METHODS[method].cost(facts, curvature)
+    memory, work = module_of(method, tolerance).cost(facts, curvature)
     held = memory + block_bytes(method, facts)
     return MethodCost(method, held, work, work / arithmetic_rate())
 

@@ -23,7 +23,7 @@ from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array
 from noisescale.evidence.pace import speaks
-from noisescale.evidence.preflight import METHODS, preflight
+from noisescale.evidence.preflight import module_of, preflight
 from noisescale.evidence.prior import CHOICES, RANGE, prior_vector
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.select import Select
@@ -169,7 +169,7 @@ def trace_curve(
     """
     nll, _ = problem.nll_and_gradient()
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-        log_occam = METHODS[method].curve(
+        log_occam = module_of(method, accuracy.tolerance).curve(
             problem, curvature, accuracy, smallest=smallest, n_values=n_values
         )
     return nll, log_occam
@@ -297,9 +297,10 @@ def polish_with_prior(
             )
 
     polished = polish(problem, L, progress=accuracy.progress)
-    if (method, curvature) != (polished.method, "ggn") or method == "lanczos":
+    unlike = (method, curvature) != (polished.method, "ggn") or method == "lanczos"
+    if unlike or accuracy.tolerance:
         there, slope = polished.problem, polished.slope
-        term = METHODS[method].term(there, L, slope, curvature, accuracy)
+        term = module_of(method, accuracy.tolerance).term(there, L, slope, curvature, accuracy)
         polished = replace(polished, term=term)
     return L, polished, note
 

@@ -6,7 +6,7 @@ else of a framework. Vectors are NumPy's, flat, float64; curvatures are of the s
 the prior.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -86,6 +86,26 @@ class Rows:
 
     def __getitem__(self, chosen: Any) -> "Rows":
         return Rows(self.examples[chosen], self.coefficients[chosen])
+
+    def of_few(self) -> "tuple[NDArray[np.int64] | slice, Rows]":
+        """The examples that occur, as a slice if they can be one, and the rows among them alone."""
+        examples, places = np.unique(self.examples, return_inverse=True)
+        few: NDArray[np.int64] | slice = examples
+        if len(examples) and examples[-1] - examples[0] == len(examples) - 1:
+            few = slice(int(examples[0]), int(examples[-1]) + 1)
+        return few, Rows(places, self.coefficients)
+
+
+def by_examples(rows: Rows, size: int) -> Iterator[Rows]:
+    """Blocks of about ``size`` rows, an example's together unless it has more than that."""
+    start = 0
+    while start < len(rows):
+        stop = min(start + size, len(rows))
+        if stop < len(rows):
+            first = int(np.searchsorted(rows.examples, rows.examples[stop]))
+            stop = first if first > start else stop
+        yield rows[start:stop]
+        start = stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,8 +271,17 @@ class Problem(Protocol):
         """How many rows a block of them should have: memory, and well under a second."""
         ...
 
-    def layer_kernel(self, L: Array, rows: Rows) -> "Builder | None":
-        """The kernel between rows from what layers see; None if they are not known."""
+    def squared_norms(self, L: Array, rows: Rows) -> Array:
+        """The squared length of each row in units of the prior, L^-1: (n,), in blocks."""
+        ...
+
+    def layer_kernel(
+        self, L: Array, rows: Rows, precision: Precision = "float64"
+    ) -> "Builder | None":
+        """The kernel between rows from what layers see; None if they are not known.
+
+        It may be computed in less than float64 where ``precision`` allows that.
+        """
         ...
 
     def kronecker(self, rows: Rows) -> Kronecker | None:

@@ -150,7 +150,7 @@ class LaplacePosterior:
             log_null=evidence.log_null,
             n_train=evidence.n_train,
             n_params=evidence.n_params,
-            null_model=str(evidence.details.get("null_model", "random guessing")),
+            null_model=evidence.null_model,
         )
 
     def _log_ratios(self, n: int, rng: np.random.Generator) -> Array:

@@ -54,6 +54,8 @@ class Evidence(Displayed):
         log_evidence_std: standard error of log_evidence, 1.96 of which to either side are its 95 %
             interval; 0 for the exact methods, and for ``kfac`` and ``diagonal``, whose error is not
             a random one.
+        log_evidence_bounds: what log_evidence lies between, for certain up to rounding (which is
+            within them), for ``dual`` with a ``tolerance``: log_evidence is the middle. None else.
         nll: summed negative log-likelihood of the training data.
         penalty: 1/2 sum of prior_precision w^2.
         log_occam_factor: log of the share of the prior that the data leave, never positive.
@@ -101,6 +103,7 @@ class Evidence(Displayed):
     conditional_on: int | None = None
     preflight: Preflight | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    log_evidence_bounds: tuple[float, float] | None = None
     _posterior: "LaplacePosterior | None" = field(default=None, repr=False, compare=False)
 
     def refine(self, n: int = 1_000, *, seed: int = 0) -> "RefinedEvidence":
@@ -165,8 +168,12 @@ class Evidence(Displayed):
         """The odds against the null model, in words; None for kinds that do not bear odds."""
         if self.log_bayes_factor is None or not self.kind.bears_odds:
             return None
-        null = self.details.get("null_model", "random guessing")
-        return odds_in_words(self.log_bayes_factor, "the model", null)
+        return odds_in_words(self.log_bayes_factor, "the model", self.null_model)
+
+    @property
+    def null_model(self) -> str:
+        """What ``log_null`` is of, in words."""
+        return str(self.details.get("null_model", "random guessing"))
 
     @property
     def verdict(self) -> str | None:
@@ -177,9 +184,9 @@ class Evidence(Displayed):
             return "no null model to compare with"
         if self.odds is not None:
             return self.odds
-        favoured = _favoured(self.log_bayes_factor)
+        favoured = self._favoured(self.log_bayes_factor)
         if self.n_negative and self.log_bayes_factor_full is not None:
-            full = _favoured(self.log_bayes_factor_full)
+            full = self._favoured(self.log_bayes_factor_full)
             if full != favoured:
                 favoured += f" by the restricted sum, {full} by the full determinant"
         return f"E favours {favoured}; {_CAUTIONS[self.kind]}"
@@ -192,7 +199,9 @@ class Evidence(Displayed):
             told += self.map.notes
         notes = [str(note) for note in told if note]
         notes += self.details.get("model_notes", ())
-        if self.details.get("tolerance_reached") is False:
+        if self.log_evidence_bounds is not None:
+            notes.append(self._note_on_bounds(*self.log_evidence_bounds))
+        elif self.details.get("tolerance_reached") is False:
             notes.append(
                 f"the tolerance was not reached with {self.details['n_probes']} probes: the "
                 f"standard error is {self.log_evidence_std:.3g} nats; allow more probes."
@@ -235,9 +244,19 @@ class Evidence(Displayed):
         far = self.newton_decrement is not None and self.newton_decrement > 2 * _STATIONARY
         return self.log_evidence_full is not None and not far
 
+    def _note_on_bounds(self, lower: float, upper: float) -> str:
+        rows = f"{self.details['kernel_rows']:,} of {self.details['rows']:,} rows"
+        note = f"the log evidence lies between {lower:.6g} and {upper:.6g}, from {rows}"
+        if not self.details["tolerance_reached"]:
+            note += ", which is all that memory holds: the tolerance was not reached"
+        return f"{note}."
+
     @property
     def _half_decrement(self) -> float:
         return (self.newton_decrement or 0.0) / 2
+
+    def _favoured(self, log_bayes_factor: float) -> str:
+        return "the model" if log_bayes_factor > 0 else self.null_model
 
     def to_dict(self) -> dict[str, Any]:
         """Every number by name, without the params of a MAP."""
@@ -294,10 +313,6 @@ class Evidence(Displayed):
         if isinstance(self.prior_precision, dict):
             return "by layer"
         return "per parameter" if self.prior_precision is None else f"{self.prior_precision:g}"
-
-
-def _favoured(log_bayes_factor: float) -> str:
-    return "the model" if log_bayes_factor > 0 else "random guessing"
 
 
 def odds_in_words(log_odds: float, first: str, second: str) -> str:

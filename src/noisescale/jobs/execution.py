@@ -22,7 +22,7 @@ from noisescale.checks import check_whole
 from noisescale.jobs.engines import Engine, engine_for, is_death
 from noisescale.jobs.progress import Progress, Run, chosen_progress
 from noisescale.jobs.record import RESULT_FORMAT
-from noisescale.jobs.store import RunStore
+from noisescale.jobs.store import RunSink, RunStore
 
 Record = dict[str, Any]
 
@@ -101,7 +101,7 @@ def complete(
 
 def execute(
     runs: Sequence[Runnable],
-    store: RunStore,
+    store: RunSink,
     engine: Engine,
     work: tuple[Any, ...],
     *,
@@ -126,7 +126,7 @@ class _Sweep:
     def __init__(
         self,
         engine: Engine,
-        store: RunStore,
+        store: RunSink,
         work: tuple[Any, ...],
         retries: int,
         final: set[str],

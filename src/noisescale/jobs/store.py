@@ -87,6 +87,18 @@ class RunSource(Protocol):
         ...
 
 
+class RunSink(Protocol):
+    """Where runs are executed into: a store, or whatever keeps records by their keys."""
+
+    def statuses(self, keys: Iterable[str]) -> dict[str, str]:
+        """The status of the runs that are there, by key."""
+        ...
+
+    def add(self, records: Iterable[dict[str, Any]]) -> None:
+        """Keep records, failed ones too."""
+        ...
+
+
 def store_path(path: Path | str) -> Path:
     """The store's file: ``path`` itself, or ``runs.sqlite`` in the folder ``path``."""
     path = Path(path)

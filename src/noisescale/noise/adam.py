@@ -91,7 +91,8 @@ class AdamRecipe(BatchRecipe, Displayed):
         Args:
             batch_size: the new one.
             learning_rate: the new one; the square-root rule has a batch size for it.
-            n_train: refused, because no rule for it is known.
+            n_train: no rule for it is known. Alone it is refused; with a ``batch_size`` the rest
+                goes by that, and a note says what is not known.
             rule: ``"square_root"`` or ``"half_life"``; decoupled weight decay goes by tau in both.
 
         >>> import noisescale as ns
@@ -102,11 +103,12 @@ class AdamRecipe(BatchRecipe, Displayed):
         (0.9, 0.996005996001)
         """
         check_choice("rule", rule, ADAM_RULES)
-        if n_train is not None:
+        if n_train is not None and batch_size is None:
             raise InputError(
                 "no rule says how Adam's batch size goes with n_train: the critical batch size was "
                 "seen to grow with the data (Zhang et al. 2024), so measure it "
-                "(noisescale.gradient_noise), or tune around the old one."
+                "(noisescale.gradient_noise), or tune around the old one; with a batch_size of "
+                "your choice the rest can be said."
             )
         if (batch_size is None) == (learning_rate is None):
             raise InputError("scaled_to changes one of batch_size and learning_rate: give one.")
@@ -124,6 +126,7 @@ class AdamRecipe(BatchRecipe, Displayed):
         root = math.sqrt(kappa) if rule == "square_root" else 1.0
         scaled = replace(
             self,
+            n_train=self.n_train if n_train is None else n_train,
             learning_rate=self.learning_rate * root,
             batch_size=batch_size,
             betas=(beta1, beta2),
@@ -140,6 +143,11 @@ class AdamRecipe(BatchRecipe, Displayed):
                 f"a batch of {batch_size} is {batch_size / scaled.n_train:.0%} of the training "
                 "set: no longer small"
             )
+        if scaled.n_train != self.n_train:
+            notes.append(
+                "what else moves with the data is not known for Adam: everything here goes with "
+                "the batch size alone, so search around the learning rate and the weight decay"
+            )
         if scaled.weight_decay > 0 and self.decoupled and kappa != 1:
             notes.append(
                 "the weight decay keeps B/(epsilon lambda D), for as many tokens D and the same "
@@ -147,7 +155,9 @@ class AdamRecipe(BatchRecipe, Displayed):
             )
         return replace(scaled, notes=(*notes, *scaled.notes))
 
-    def side_by_side(self, *, batch_size: int) -> dict[str, "AdamRecipe"]:
+    def side_by_side(
+        self, *, batch_size: int, n_train: int | None = None
+    ) -> dict[str, "AdamRecipe"]:
         """What each rule says of a new batch size; the first says where they disagree.
 
         >>> import noisescale as ns
@@ -155,7 +165,10 @@ class AdamRecipe(BatchRecipe, Displayed):
         >>> [(name, r.learning_rate) for name, r in adam.side_by_side(batch_size=1024).items()]
         [('square_root', 0.002), ('half_life', 0.001)]
         """
-        made = {rule: self.scaled_to(batch_size=batch_size, rule=rule) for rule in ADAM_RULES}
+        made = {
+            rule: self.scaled_to(batch_size=batch_size, n_train=n_train, rule=rule)
+            for rule in ADAM_RULES
+        }
         root, life = made.values()
         if batch_size != self.batch_size:
             note = (

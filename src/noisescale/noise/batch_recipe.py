@@ -49,7 +49,7 @@ class BatchRecipe:
             checked["warmup_steps"] = check_whole("warmup_steps", self.warmup_steps, at_least=0)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        notes = (*self.notes, *unit_notes(batch_size, self.unit, sequence_length))
+        notes = (*self.notes, *unit_notes(batch_size, n_train, self.unit, sequence_length))
         object.__setattr__(self, "notes", tuple(dict.fromkeys(notes)))
 
     @property

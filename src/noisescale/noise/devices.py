@@ -16,6 +16,7 @@ from noisescale.errors import InputError
 
 UNITS = ("examples", "tokens")
 _MANY_TOKENS = 10**8  # in one update: nobody trains with as many
+_ALL_TOKENS = 10**14  # in a training set: nobody has as many
 _PARTS = ("per_device_batch_size", "gradient_accumulation_steps", "world_size")
 
 
@@ -47,8 +48,13 @@ class Devices:
     def __str__(self) -> str:
         return (
             f"{self.per_device_batch_size} a device x {self.gradient_accumulation_steps} "
-            f"accumulated x {self.world_size} devices"
+            f"accumulated x {number_of_devices(self.world_size)}"
         )
+
+
+def number_of_devices(world_size: int) -> str:
+    """In words."""
+    return f"{world_size} device{'s' if world_size != 1 else ''}"
 
 
 def layouts(
@@ -67,7 +73,7 @@ def layouts(
     most = batch_size
     if max_per_device_batch_size is not None:
         most = check_whole("max_per_device_batch_size", max_per_device_batch_size, at_least=1)
-    share = _share(batch_size, world_size, f"{world_size} devices")
+    share = _share(batch_size, world_size, number_of_devices(world_size))
     return tuple(
         Devices(
             per_device_batch_size=share // steps,
@@ -103,8 +109,9 @@ def layout(
             raise InputError(_mismatch(batch_size, whole))
         return whole
     ((name, value),) = fixed.items()
-    words = f"{value} {'a device' if name == _PARTS[0] else 'accumulated'} on {world_size} devices"
-    rest = _share(batch_size, check_whole("world_size", world_size, at_least=1) * value, words)
+    world_size = check_whole("world_size", world_size, at_least=1)
+    words = f"{value} {'a device' if name == _PARTS[0] else 'accumulated'} on "
+    rest = _share(batch_size, world_size * value, words + number_of_devices(world_size))
     (other,) = (part for part in _PARTS[:2] if part != name)
     return Devices(**fixed, **{other: rest}, world_size=world_size)
 
@@ -170,16 +177,44 @@ def check_units(
     return batch_size, n_train, sequence_length
 
 
-def unit_notes(batch_size: int, unit: str, sequence_length: int | None) -> list[str]:
+def batch_step(multiple_of: int | None, unit: str, sequence_length: int | None) -> int:
+    """What batch sizes are whole numbers of: examples, the tokens of a sequence, or more."""
+    least = 1 if unit == "examples" or sequence_length is None else sequence_length
+    if multiple_of is None:
+        return least
+    step = check_whole("multiple_of", multiple_of, at_least=1)
+    if step % least:
+        raise InputError(
+            f"multiple_of counts tokens, as the batch does: {step} is no whole number of sequences "
+            f"of {least}."
+        )
+    return step
+
+
+def whole_steps(batch_size: float, step: int, most: int) -> int:
+    """The nearest whole number of steps, at least one, within ``most``."""
+    if step > most:
+        raise InputError(f"a multiple of {step} is asked for, and there are {most} to train on.")
+    return step * min(max(1, round(batch_size / step)), most // step)
+
+
+def unit_notes(
+    batch_size: int, n_train: int | None, unit: str, sequence_length: int | None
+) -> list[str]:
     """A word where tokens seem to have been given as examples."""
-    if unit == "examples" and sequence_length is not None:
-        tokens = batch_size * sequence_length
-        if tokens > _MANY_TOKENS:
-            return [
-                f"a batch of {batch_size} examples of {sequence_length} tokens is {tokens:.2g} "
-                f"tokens an update: if {batch_size} counts tokens, say unit='tokens'"
-            ]
-    return []
+    if unit != "examples" or sequence_length is None:
+        return []
+    notes = []
+    for what, count, most, when in (
+        ("a batch", batch_size, _MANY_TOKENS, " an update"),
+        ("a training set", n_train or 0, _ALL_TOKENS, ""),
+    ):
+        if (tokens := count * sequence_length) > most:
+            notes.append(
+                f"{what} of {count} examples of {sequence_length} tokens is {tokens:.2g} "
+                f"tokens{when}: if {count} counts tokens, say unit='tokens'"
+            )
+    return notes
 
 
 def _check_tokens(batch_size: int, sequence_length: int | None) -> None:
@@ -205,7 +240,13 @@ def _share(batch_size: int, parts: int, words: str) -> int:
     if batch_size % parts == 0:
         return batch_size // parts
     low = batch_size // parts * parts
-    near = f"{low} and {low + parts} do" if low else f"the smallest that does is {parts}"
+    each = batch_size // parts
+    near = f"{low} = {each} x {parts} and {low + parts} = {each + 1} x {parts} can"
+    if not low:
+        near = (
+            f"the smallest that can is {parts}; if {batch_size} is what one device holds, say "
+            "per_device_batch_size"
+        )
     raise InputError(f"a batch of {batch_size} cannot be made of {words}: {near}.")
 
 

@@ -20,13 +20,18 @@ from noisescale.errors import InputError
 from noisescale.noise.adam import AdamRecipe
 from noisescale.noise.batch_law import BatchSizeLaw
 from noisescale.noise.batch_recipe import BatchRecipe, kept_warmup
+from noisescale.noise.devices import batch_step, whole_steps
 from noisescale.noise.more_data import choose_batch
-from noisescale.noise.recipe_notes import ADVICE, PAPERS_RULE, what_to_watch
+from noisescale.noise.recipe_notes import ADVICE, PAPERS_RULE, and_then, what_to_watch
 from noisescale.noise.scale import RULES, batch_size_keeping, loudness
 from noisescale.noise.schedule import BatchSchedule, batch_schedule
 from noisescale.notebook import Displayed
 
 _MOVABLE = ("learning_rate", "momentum", "batch_size")
+_UNKNOWN_DATA = (
+    "this recipe's own n_train is not known, and with it how much more data the new one has: give "
+    "the recipe its n_train first."
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -160,6 +165,7 @@ class Recipe(BatchRecipe, Displayed):
         via: str | None = None,
         rule: str | None = None,
         law: BatchSizeLaw | None = None,
+        multiple_of: int | None = None,
     ) -> "Recipe":
         """Change one quantity or more, and move another so that the noise stays as it is.
 
@@ -175,6 +181,8 @@ class Recipe(BatchRecipe, Displayed):
                 N^0.23 where noise binds, as N/T where the number T of updates does. One recipe does
                 not tell which binds on your task: ``batch_size_interval`` spans both.
             law: a :class:`noisescale.BatchSizeLaw` fitted on your own task, to be used instead.
+            multiple_of: a batch size that moves becomes a multiple of this, such as the number of
+                devices.
 
         >>> import noisescale as ns
         >>> recipe = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, epochs=90)
@@ -200,34 +208,40 @@ class Recipe(BatchRecipe, Displayed):
         by_law = "n_train" in changes and rule is None
         if (epochs is not None or steps is not None or law is not None) and not by_law:
             raise InputError("epochs, steps and law go with a new n_train and without a rule.")
+        step = batch_step(multiple_of, self.unit, self.sequence_length)
         if not by_law:
-            return self._kept_by(changes, via, rule or "linear")
-        grown = self._with_more_data(changes.pop("n_train"), epochs, steps, law)
+            return self._kept_by(changes, via, rule or "linear", step)
+        grown = self._with_more_data(changes.pop("n_train"), epochs, steps, law, step)
         if not changes and via in (None, "batch_size"):
             return grown
-        moved = grown._kept_by(changes or {"batch_size": self.batch_size}, via, "linear")
+        moved = grown._kept_by(changes or {"batch_size": self.batch_size}, via, "linear", step)
         about_data = [note for note in grown.notes if note not in what_to_watch(grown)]
-        return replace(moved, notes=(*about_data, *moved.notes))
+        return replace(moved, notes=(*about_data, and_then(grown, moved), *moved.notes))
 
-    def _kept_by(self, changes: dict[str, Any], via: str | None, rule: str) -> "Recipe":
+    def _kept_by(self, changes: dict[str, Any], via: str | None, rule: str, step: int) -> "Recipe":
         """With ``changes``, and ``via`` moved so that the noise stays as it is."""
         via = _partner(changes) if via is None else via
         if via in changes:
             raise InputError(f"{via} cannot both be set and be moved: choose another via.")
         if self.n_train is None and "n_train" in changes:
-            raise InputError("this recipe does not know its n_train: make one that does first.")
+            raise InputError(_UNKNOWN_DATA)
         if via == "batch_size":  # it is about to move, and need not fit the old way
             size = changes.get("n_train", self.n_train)
             size = self.batch_size if size is None else check_whole("n_train", size, at_least=1)
             changes = changes | {"batch_size": min(self.batch_size, size)}
         target = replace(self, notes=(), batch_size_interval=None, branch=None, **changes)
-        moved = self._warmed(self._moved(target, via, rule))
+        moved = self._warmed(self._moved(target, via, rule, step))
         if target.n_train == self.n_train:
             return moved
         return replace(moved, notes=(PAPERS_RULE, *moved.notes))
 
     def _with_more_data(
-        self, n_train: int, epochs: float | None, steps: int | None, law: BatchSizeLaw | None
+        self,
+        n_train: int,
+        epochs: float | None,
+        steps: int | None,
+        law: BatchSizeLaw | None,
+        step: int,
     ) -> "Recipe":
         """With another N, and the batch by the law."""
         if (epochs is None) == (steps is None):
@@ -236,7 +250,7 @@ class Recipe(BatchRecipe, Displayed):
                 "epochs or steps, one of them, or keep the noise scale with rule='linear'."
             )
         if self.n_train is None:
-            raise InputError("this recipe does not know its n_train: make one that does first.")
+            raise InputError(_UNKNOWN_DATA)
         N = check_whole("n_train", n_train, at_least=1)
         if epochs is not None:
             length: dict[str, Any] = {
@@ -245,7 +259,7 @@ class Recipe(BatchRecipe, Displayed):
         else:
             length = {"steps": check_whole("steps", steps or 0, at_least=1)}
         choice, notes = choose_batch(self, N, length, law)
-        size = min(max(1, self._whole(choice.batch_size)), N)
+        size = whole_steps(choice.batch_size, step, N)
         moved = replace(
             self,
             n_train=N,
@@ -293,7 +307,7 @@ class Recipe(BatchRecipe, Displayed):
             sequence_length=self.sequence_length,
         )
 
-    def _moved(self, target: "Recipe", via: str, rule: str) -> "Recipe":
+    def _moved(self, target: "Recipe", via: str, rule: str, step: int) -> "Recipe":
         """``target`` with ``via`` moved so that it keeps what this recipe's ``rule`` keeps."""
         kept = self.kept(rule)
         if rule == "exact" and target.batch_size == target.n_train and via != "batch_size":
@@ -307,7 +321,7 @@ class Recipe(BatchRecipe, Displayed):
                 "the exact rule to keep."
             )
         if via == "batch_size":
-            return self._with_batch_size(target, kept, rule)
+            return self._with_batch_size(target, kept, rule, step)
         L = loudness(target.batch_size, target.n_train or 1, rule) * (1 - target.dampening)
         if via == "learning_rate":
             learning_rate = kept * (1 - target.momentum) / L
@@ -322,10 +336,10 @@ class Recipe(BatchRecipe, Displayed):
             )
         return replace(target, momentum=momentum, notes=ADVICE)
 
-    def _with_batch_size(self, target: "Recipe", kept: float, rule: str) -> "Recipe":
+    def _with_batch_size(self, target: "Recipe", kept: float, rule: str, step: int) -> "Recipe":
         most = target.n_train
         wanted = batch_size_keeping(kept, target.effective_learning_rate, most or 1, rule)
-        size = self._whole(wanted)
+        size = step * round(wanted / step)
         if size < 1 or (most is not None and size > most):
             raise InputError(
                 f"keeping the noise scale would need a batch_size of {wanted:.3g}, outside 1 to "
@@ -340,13 +354,6 @@ class Recipe(BatchRecipe, Displayed):
             f"{abs(off):.2g} of itself {'larger' if off > 0 else 'smaller'}"
         )
         return replace(moved, notes=(rounding, *moved.notes))
-
-    def _whole(self, batch_size: float) -> int:
-        """Rounded: to examples, or to the tokens of whole sequences."""
-        if self.unit == "examples":
-            return round(batch_size)
-        assert self.sequence_length is not None
-        return self.sequence_length * round(batch_size / self.sequence_length)
 
     def _warmed(self, moved: "Recipe") -> "Recipe":
         steps = kept_warmup(

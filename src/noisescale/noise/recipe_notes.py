@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 SEEN_TO_HOLD = 3.0
 
 ADVICE = (
-    "this rule is for SGD, with or without momentum: Adam and its kin want the square-root rule of "
-    "AdamRecipe",
+    "this rule is for SGD, with or without momentum: Adam and AdamW have rules of their own "
+    "(AdamRecipe; --optimizer adamw)",
 )
 PAPERS_RULE = (
     "keeping the noise scale as N changes is the paper's rule, but on its network the best batch "
@@ -44,3 +44,16 @@ def what_to_watch(recipe: "Recipe") -> Iterator[str]:
             f"at momentum {recipe.momentum:.4g} the accumulator needs about {memory:.0f} updates "
             f"to forget, more than a tenth of the {run:.0f} in {epochs:g} epochs: accuracy may drop"
         )
+
+
+def and_then(grown: "Recipe", moved: "Recipe") -> str:
+    """How a second change follows that of the data."""
+    changed = [
+        f"{name} {getattr(moved, name):.4g}"
+        for name in ("batch_size", "learning_rate", "momentum")
+        if getattr(moved, name) != getattr(grown, name)
+    ]
+    return (
+        f"from the law's B = {grown.batch_size} the linear rule then leads to "
+        f"{' and '.join(changed) or 'no other'}"
+    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
+from noisescale.noise.devices import batch_step
 from noisescale.noise.scale import RULES, SMALL_BATCH, batch_size_keeping, loudness
 from noisescale.notebook import Displayed
 
@@ -64,8 +65,9 @@ class BatchSchedule(Displayed):
         """A batch that follows a measured critical batch size, and never shrinks.
 
         Args:
-            history: a frame, or the path of a CSV file, with ``critical_batch_size`` and either
-                ``examples`` seen (or ``tokens``, if that is the unit), or ``step``.
+            history: a run that :func:`noisescale.watch` watched, or what it saved; or a frame, or
+                the path of a CSV file, with ``critical_batch_size`` and either ``examples`` seen
+                (or ``tokens``, if that is the unit), or ``step``.
             batch_size: of the run that was measured, unless a column says so; steps become
                 examples by it.
             learning_rate, n_train: if known, to be in the stages; the learning rate stays.
@@ -173,9 +175,7 @@ def batch_schedule(
 
 def _step(B: int, multiple_of: int | None, unit: str, sequence_length: int | None) -> int:
     """What batch sizes are multiples of."""
-    if multiple_of is None:
-        return 1 if unit == "examples" else sequence_length or 1
-    step = check_whole("multiple_of", multiple_of, at_least=1)
+    step = batch_step(multiple_of, unit, sequence_length)
     if B % step:
         raise InputError(
             f"the recipe's own batch size {B} is no multiple of {step}: choose a divisor of it."

@@ -18,6 +18,7 @@ from noisescale.errors import InputError
 from noisescale.noise.devices import check_units
 from noisescale.noise.scale import loudness
 from noisescale.noise.schedule import BatchSchedule, Stage
+from noisescale.noise.watch.saved import load
 
 
 def schedule_of(
@@ -32,7 +33,7 @@ def schedule_of(
     sequence_length: int | None,
 ) -> BatchSchedule:
     """See :meth:`noisescale.BatchSchedule.from_history`."""
-    frame = _read(history)
+    frame = _read(history, unit)
     step = 0 if multiple_of is None else check_whole("multiple_of", multiple_of, at_least=1)
     cap = math.inf
     if max_batch_size is not None:
@@ -58,17 +59,26 @@ def schedule_of(
     return BatchSchedule(tuple(stages), tuple(notes), unit, sequence_length)
 
 
-def _read(history: Any) -> pd.DataFrame:
+def _read(history: Any, unit: str) -> pd.DataFrame:
+    """A frame, that of a watched run, or what a file holds."""
     if isinstance(history, (str, Path)):
+        if Path(history).suffix.lower() == ".json":
+            return _read(load(history), unit)
         try:
-            return pd.read_csv(history)
+            history = pd.read_csv(history)
         except (OSError, ValueError) as error:
             raise InputError(f"the history {str(history)!r} cannot be read ({error}).") from None
-    if isinstance(history, pd.DataFrame):
-        return history
-    raise InputError(
-        f"history must be a frame or the path of a CSV file, got {type(history).__name__}."
-    )
+    watched = getattr(history, "history", None)  # of noisescale.watch, and of what it saved
+    if isinstance(watched, pd.DataFrame):
+        if (counted := f"{getattr(history, 'unit', 'example')}s") != unit:
+            raise InputError(f"this run was watched in {counted}: say unit={counted!r}.")
+        history = watched
+    if not isinstance(history, pd.DataFrame):
+        raise InputError(
+            "history must be a watched run, a frame, or the path of a .csv or .json file, got "
+            f"{type(history).__name__}."
+        )
+    return history.rename(columns={"update": "step"}) if "step" not in history else history
 
 
 def _readings(
@@ -95,6 +105,8 @@ def _readings(
     else:
         raise InputError(f"the history has no column step or {unit}, but {_listed(frame)}.")
     good = np.isfinite(critical) & (critical > 0) & np.isfinite(starts)
+    if "high" in frame:  # of a watched run: without an upper end it is not resolved
+        good &= np.isfinite(_numbers(frame["high"]))
     if not good.any():
         raise InputError("the history has no reading of the critical batch size above 0.")
     starts, critical = starts[good], critical[good]

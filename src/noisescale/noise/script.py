@@ -7,7 +7,7 @@ Numbers have twelve digits, so that a recipe read back is the same.
 from noisescale.checks import check_choice
 from noisescale.noise.adam import AdamRecipe
 from noisescale.noise.batch_recipe import BatchRecipe
-from noisescale.noise.devices import Devices
+from noisescale.noise.devices import Devices, number_of_devices
 from noisescale.noise.recipe import Recipe
 
 TRAINERS = ("pytorch", "transformers", "lightning")
@@ -22,8 +22,10 @@ def lines(recipe: BatchRecipe, trainer: str, devices: Devices) -> str:
 
 def _pytorch(recipe: BatchRecipe, devices: Devices) -> list[str]:
     steps = devices.gradient_accumulation_steps
+    # Every process must see its own part of the data; Lightning and the Trainer see to it.
+    order = "sampler=DistributedSampler(train_set)" if devices.world_size > 1 else "shuffle=True"
     text = [
-        _loader(devices),
+        _loader(devices, order),
         f"optimizer = {_optimizer(recipe, 'model.parameters()')}",
         *_warmup(recipe, "warmup = "),
     ]
@@ -38,7 +40,7 @@ def _pytorch(recipe: BatchRecipe, devices: Devices) -> list[str]:
 
 def _transformers(recipe: BatchRecipe, devices: Devices) -> list[str]:
     steps, world = devices.gradient_accumulation_steps, devices.world_size
-    total = f"  # x {world} devices: {devices.batch_size} examples an update"
+    total = f"  # x {number_of_devices(world)}: {devices.batch_size} examples an update"
     text = [
         "training_args = TrainingArguments(",
         f"    per_device_train_batch_size={devices.per_device_batch_size},",
@@ -99,12 +101,12 @@ def _lightning(recipe: BatchRecipe, devices: Devices) -> list[str]:
     ]
 
 
-def _loader(devices: Devices) -> str:
+def _loader(devices: Devices, order: str = "shuffle=True") -> str:
     size = f"batch_size={devices.per_device_batch_size}"
     steps, world = devices.gradient_accumulation_steps, devices.world_size
     parts = [f"x {steps} accumulated"] * (steps > 1) + [f"x {world} devices"] * (world > 1)
     remark = f"  # {' '.join(parts)}: {devices.batch_size} an update" if parts else ""
-    return f"loader = DataLoader(train_set, {size}, shuffle=True, drop_last=True){remark}"
+    return f"loader = DataLoader(train_set, {size}, {order}, drop_last=True){remark}"
 
 
 def _optimizer(recipe: BatchRecipe, parameters: str) -> str:

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from noisescale.paper.posterior_draws import Draws, describe_draws, judge_draws, measure_draws
+from noisescale.paper.posterior_draws import (
+    Draws,
+    describe_draws,
+    judge_draws,
+    judge_draws_again,
+    measure_draws,
+)
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
 from noisescale.paper.visits import (
     Visits,
@@ -36,7 +42,8 @@ def judge(data: Data) -> Findings:
             "quadrature knows the evidences. The appendix concludes that a single posterior "
             "sample often has lower test error than the cost's minimum; this is tested on MNIST."
         ),
-        judgements=(judge_visits(data.at, data.visits), *judge_draws(data.at, data.draws)),
+        judgements=(judge_visits(data.visits), *judge_draws(data.at, data.draws)),
+        second=tuple(judge_draws_again(data.at, data.draws)),
         measurements=(*describe_visits(data.visits), *describe_draws(data.draws)),
         remarks=(
             "SGD's noise is far from isotropic: where readings disagree and are precise it is "

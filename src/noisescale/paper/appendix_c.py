@@ -26,6 +26,7 @@ _BATCH_SIZES = (1, 3, 10, 30, 100, 300, 700, 900, 999, 1_000)
 _N_BATCHES = {"smoke": 200, "quick": 2_000, "full": 5_000}
 _MIDWAY = {"smoke": 50, "quick": 1_000, "full": 1_000}
 _LAW = "without_replacement"
+_PRECISE = 0.1  # standard error of a trace ratio that can tell the law from another
 _POINTS = ("at initialisation", "in mid-training")
 
 
@@ -100,7 +101,7 @@ def judge(data: Data) -> Findings:
             conclude(
                 "C28",
                 [max(off.values()) < 3, silent < 1e-6],
-                decidable=data.at.decidable,
+                decidable=data.at.decides(enough=max(r.std for r in law.values()) <= _PRECISE),
                 measured={
                     "trace ratio at B = 30": short(law[_POINTS[0], _LAW, 30].value),
                     "ratio left at B = N": short(silent),
@@ -116,7 +117,7 @@ def judge(data: Data) -> Findings:
                     bool((participation < 0.1 * p_effective).all()),
                     bool((change > 3 * change_std).all()),
                 ],
-                decidable=data.at.decidable,
+                decidable=data.at.decides(enough=_MIDWAY[scale] >= _MIDWAY["full"]),
                 measured={
                     "participation ratio": short(participation.mean()),
                     "relative change of tr F": short(change.mean()),
@@ -258,4 +259,6 @@ def _draw(ratios: dict[tuple[str, str, int], Estimate]) -> Picture:
     )
 
 
-SECTION = Section("C", "Appendix C: the size and shape of gradient noise", measure, judge, draw)
+SECTION = Section(
+    "C", "Appendix C: the size and shape of gradient noise", measure, judge, draw, quick_seeds=3
+)

@@ -21,18 +21,21 @@ from noisescale.noise.gradients import gradient_noise
 from noisescale.noise.langevin import corrected_sgld, run_chains
 from noisescale.noise.spectrum import covariance_operator
 from noisescale.paper.batches import N_TRAIN, network_at
-from noisescale.paper.claims import conclude
+from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.matched import (
+    ALIKE,
     COARSE,
     DOUBLED,
     MATCHED,
     Setting,
     agree,
     differ,
+    paired_ratios,
     with_noise_scale,
 )
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
+from noisescale.paper.statistics import SECOND
 from noisescale.seeds import random_stream
 from noisescale.training import BatchStream, train
 from noisescale.uncertainty import Estimate, mean_of
@@ -190,6 +193,7 @@ def judge(data: Data) -> Findings:
                 },
             ),
         ),
+        second=(_judge_paired(data, parts, top),),
         measurements=tuple(_measurements(data, network, max(off.values()))),
         remarks=(
             "At fixed g the variance itself falls as 1/N, because the summed cost grows steeper "
@@ -200,6 +204,35 @@ def judge(data: Data) -> Findings:
             "Directions of small curvature relax too slowly to be stationary here; only the "
             "leading ones are compared.",
         ),
+    )
+
+
+def _judge_paired(data: Data, parts: dict[str, bool | None], top: float) -> Judgement:
+    """C29 with the network's settings compared within each seed, by Student's t."""
+    by_seed = [
+        {s: blocks for s, blocks in one.shown.items() if s.small_step(top)} for one in data.networks
+    ]
+    equal, twice = paired_ratios(by_seed), paired_ratios(by_seed, DOUBLED)
+    answers = {name: part for name, part in parts.items() if name.startswith("quadratic")}
+    # Apart by more than 1 % for sure, or alike within a tenth for sure: what is noisy is neither.
+    apart = [SECOND.inside(r.interval(0.99), 0.99, 1.01) is False for r in equal.values()]
+    alike = [SECOND.inside(r, *ALIKE) is True for r in equal.values()]
+    answers["network, equal g agree"] = False if any(apart) else all(alike) or None
+    answers["network, twice g differ"] = (
+        all(SECOND.above(r, 1.01, by=3) for r in twice.values()) if twice else None
+    )
+    furthest = max(equal.values(), key=lambda r: abs(r.value - 1), default=None)
+    return conclude(
+        "C29",
+        answers.values(),
+        decidable=data.at.decidable,
+        measured=answers,
+        uncertainty=None
+        if furthest is None
+        else {
+            "ratio of equal g furthest from 1, 99 % interval": str(furthest.interval(0.99)),
+            "pairs that surely differ": f"{sum(apart)} of {len(apart)}",
+        },
     )
 
 
@@ -339,8 +372,8 @@ def _draw(quadratic: dict[Setting, Estimate], network: dict[Setting, Estimate]) 
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         panels = figure.subplots(1, 2)
         fine = {s: seen for s, seen in quadratic.items() if s.kind != COARSE}
-        _draw_settings(panels[0], fine, "(a) a quadratic")
-        _draw_settings(panels[1], network, "(b) the paper's network")
+        draw_settings(panels[0], fine, "(a) a quadratic")
+        draw_settings(panels[1], network, "(b) the paper's network")
         svg = to_svg(figure)
     return Picture(
         name="appendixD",
@@ -352,7 +385,8 @@ def _draw(quadratic: dict[Setting, Estimate], network: dict[Setting, Estimate]) 
     )
 
 
-def _draw_settings(axes: Axes, shown: dict[Setting, Estimate], title: str) -> None:
+def draw_settings(axes: Axes, shown: dict[Setting, Estimate], title: str) -> None:
+    """A row a setting, equal g and twice g in colours, dashed lines at both."""
     for k, (setting, seen) in enumerate(shown.items()):
         colour = COLOURS[(MATCHED, DOUBLED).index(setting.kind)]
         axes.errorbar(seen.value, k, xerr=3 * seen.std, fmt="o", color=colour, markersize=4)

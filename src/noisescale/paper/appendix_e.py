@@ -19,6 +19,7 @@ from noisescale.paper.section import (
     Picture,
     Section,
 )
+from noisescale.paper.statistics import FIRST, SECOND, Statistics
 from noisescale.training import DenseNetwork
 from noisescale.tune import TuneResult, train_function, tune_large_batch
 from noisescale.tune.scores import scores_of
@@ -100,6 +101,9 @@ def judge(data: Data) -> Findings:
             "by the first recipe and the last, trained from fresh seeds."
         ),
         judgements=tuple(_judge(data.at, one, primary=k == 0) for k, one in enumerate(data.tuned)),
+        second=tuple(
+            _judge(data.at, one, SECOND, primary=k == 0) for k, one in enumerate(data.tuned)
+        ),
         measurements=tuple(m for one in data.tuned for m in _measurements(one, size)),
         remarks=(
             "Learning rates in this section are in the usual unit, a cost averaged over the "
@@ -112,7 +116,7 @@ def judge(data: Data) -> Findings:
 
 def draw(data: Data) -> tuple[Picture, ...]:
     """The trail of each tuning."""
-    return tuple(_draw(one) for one in data.tuned)
+    return tuple(draw_trail(one) for one in data.tuned)
 
 
 def tune_and_test(
@@ -160,12 +164,15 @@ def tune_and_test(
     return Tuned(data.name, result, before, after)
 
 
-def _judge(at: Circumstances, tuned: Tuned, *, primary: bool) -> Judgement:
+def _judge(at: Circumstances, tuned: Tuned, by: Statistics = FIRST, *, primary: bool) -> Judgement:
     ratio = tuned.result.recipe.batch_size / tuned.result.start.batch_size
     difference = tuned.difference
+    no_loss: bool | None = difference.value >= -difference.std
+    if by is SECOND:  # without a margin, no loss cannot be shown; a loss can
+        no_loss = False if by.above(difference, 0, by=2) is False else None
     return conclude(
         "C31",
-        [ratio >= _FACTOR, difference.value >= -difference.std],
+        [ratio >= _FACTOR, no_loss],
         decidable=at.scale == "full" and at.complete and len(tuned.before) >= 5,
         measured={
             "batch size, before": tuned.result.start.batch_size,
@@ -215,7 +222,8 @@ def _in_words(recipe: Recipe | AdamRecipe) -> str:
     )
 
 
-def _draw(tuned: Tuned) -> Picture:
+def draw_trail(tuned: Tuned) -> Picture:
+    """The accuracies that the tuning saw, by batch size."""
     with house_style():
         figure = Figure(figsize=(7.5, 4.2), layout="constrained")
         axes = figure.add_subplot()

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from noisescale.evidence.prequential import prequential_evidence
 from noisescale.evidence.prequential.jax_fit import fit_function
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_CLASSES, SMALL
-from noisescale.paper.section import Context
+from noisescale.paper.section import Workplace
 from noisescale.seeds import random_stream
 from noisescale.training import DenseNetwork, paper_network, train
 
@@ -83,7 +83,7 @@ SIZES = {
         few=200,
         narrow=(784, 100, 10),
         chains=8,
-        temperatures=1_500,
+        temperatures=1_000,
         leapfrog=8,
     ),
 }
@@ -134,7 +134,7 @@ class Bet:
 
 @dataclass(frozen=True)
 class Sampled:
-    """E by annealed sampling, an upper bound, beside E at the MAP, of the narrow network."""
+    """E of the narrow network by annealed sampling, an upper bound."""
 
     seed: int
     labels: str
@@ -143,24 +143,34 @@ class Sampled:
     E_std: float
     effective_sample_size: float
     acceptance: float
-    at_map: AtMap
 
 
 def polish(
-    context: Context, seed: int, batch_size: int, labels: str, prior_precision: float
-) -> AtMap:
-    """Train the paper's network without L2, then descend to the MAP under the prior."""
-    context.progress.line(
-        f"figure 11: MAP, seed {seed}, B = {batch_size}, {labels} labels, prior {prior_precision:g}"
-    )
+    context: Workplace, seed: int, batch_size: int, labels: str, prior_precisions: Sequence[float]
+) -> list[AtMap]:
+    """Train the paper's network without L2, then descend to the MAP under each prior from there."""
+    context.progress.line(f"figure 11: MAP, seed {seed}, B = {batch_size}, {labels} labels")
     size = SIZES[context.scale]
     network = DenseNetwork(size.widths)
     pair = labelled(context, seed, size.n_train, labels)
     params = trained(network, pair, seed, batch_size, size.steps)
-    return _at_map(network, params, pair, seed, batch_size, labels, prior_precision)
+    return [
+        _at_map(network, params, pair, seed, batch_size, labels, prior)
+        for prior in prior_precisions
+    ]
 
 
-def bet(context: Context, seed: int, batch_size: int, labels: str) -> Bet:
+def polish_narrow(context: Workplace, seed: int, labels: str) -> list[AtMap]:
+    """The same of the network that is sampled, under all priors."""
+    context.progress.line(f"figure 11: MAP of the narrow network, seed {seed}, {labels} labels")
+    size = SIZES[context.scale]
+    network = DenseNetwork(size.narrow)
+    pair = labelled(context, seed, size.few, labels)
+    params = trained(network, pair, seed, SMALL, size.steps)
+    return [_at_map(network, params, pair, seed, SMALL, labels, prior) for prior in size.precisions]
+
+
+def bet(context: Workplace, seed: int, batch_size: int, labels: str) -> Bet:
     """Train on the past and pay for the next block, one order, networks without L2."""
     context.progress.line(f"figure 11: bets, seed {seed}, B = {batch_size}, {labels} labels")
     size = SIZES[context.scale]
@@ -204,8 +214,8 @@ def bet(context: Context, seed: int, batch_size: int, labels: str) -> Bet:
     )
 
 
-def sample(context: Context, seed: int, labels: str, prior_precision: float) -> Sampled:
-    """Anneal the narrow network from the prior; beside it, the Laplace evidence at its MAP."""
+def sample(context: Workplace, seed: int, labels: str, prior_precision: float) -> Sampled:
+    """Anneal the narrow network from the prior."""
     context.progress.line(
         f"figure 11: sampling, seed {seed}, {labels} labels, prior {prior_precision:g}"
     )
@@ -223,20 +233,19 @@ def sample(context: Context, seed: int, labels: str, prior_precision: float) -> 
         seed=seed,
         progress=context.progress,
     )
-    params = trained(network, pair, seed, SMALL, size.steps)
+    assert sampled.E is not None
     return Sampled(
         seed=seed,
         labels=labels,
         prior_precision=prior_precision,
-        E=float(sampled.E or 0.0),
+        E=sampled.E,
         E_std=sampled.log_evidence_std,
         effective_sample_size=sampled.effective_sample_size,
         acceptance=float(sampled.acceptance.mean()),
-        at_map=_at_map(network, params, pair, seed, SMALL, labels, prior_precision),
     )
 
 
-def labelled(context: Context, seed: int, n: int, labels: str) -> tuple[Any, NDArray[np.int32]]:
+def labelled(context: Workplace, seed: int, n: int, labels: str) -> tuple[Any, NDArray[np.int32]]:
     """Images with their own labels, or with labels drawn independently of them and each other."""
     data = context.data.subset(n_train=n, seed=seed)
     if labels == "true":

@@ -24,7 +24,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement and the criterion that decides it: the paper's, or one of our ``own``."""
+    """A statement and the criterion that decides it: the paper's, or one of our ``own``.
+
+    ``identity`` names what of it cannot fail unless the code is wrong: ``"all"``, or a part.
+    """
 
     id: str
     section: str
@@ -32,6 +35,7 @@ class Claim:
     claim: str
     criterion: str
     own: bool = False
+    identity: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,13 @@ def conclude(
 @cache
 def all_claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the paper."""
+    return tuple(Claim(**entry) for entry in criteria()["claim"])
+
+
+def criteria() -> dict[str, Any]:
+    """What ``claims.toml`` says: claims, and second readings of them."""
     text = (resources.files(__package__) / "claims.toml").read_text(encoding="utf-8")
-    return tuple(Claim(**entry) for entry in tomllib.loads(text)["claim"])
+    return tomllib.loads(text)
 
 
 def entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
@@ -118,10 +127,40 @@ def entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
     return rows
 
 
-def counts(rows: Iterable[dict[str, Any]], *, own: bool = False) -> dict[str, int]:
+def counts(
+    rows: Iterable[dict[str, Any]], *, own: bool = False, identities: bool | None = None
+) -> dict[str, int]:
     """How many of the paper's claims, or of our own, have which verdict.
 
-    Under their primary convention.
+    Under their primary convention. ``identities``: those alone that check the code, or, False,
+    those alone that say something about the world.
     """
-    seen = Counter(row["verdict"] for row in rows if row["primary"] and row["own"] == own)
+    seen = Counter(
+        row["verdict"]
+        for row in rows
+        if row["primary"] and row["own"] == own and identities in (None, row["identity"] == "all")
+    )
     return {verdict.value: seen[verdict] for verdict in Verdict}
+
+
+def headline(rows: Iterable[dict[str, Any]]) -> str:
+    """The paper's claims in a line: those about the world apart from those that check the code."""
+    listed = list(rows)
+    world, identities = (counts(listed, identities=kind) for kind in (False, True))
+    parts = ((world, "claims about the world"), (identities, "identities"))
+    return "; ".join(
+        f"of {sum(seen.values())} {what} "
+        + ", ".join(f"{count} {verdict}" for verdict, count in seen.items())
+        for seen, what in parts
+    )
+
+
+def in_words(value: Any) -> str:
+    """A measured value as people write it; a mapping as a list of named values."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {in_words(part)}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(in_words(part) for part in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.batches import SMALL
-from noisescale.paper.bets import SIZES, AtMap, Bet, Sampled, bet, polish, sample
+from noisescale.paper.bets import SIZES, AtMap, Bet, Sampled, bet, polish, polish_narrow, sample
 from noisescale.paper.claims import Judgement, conclude, judge_each
 from noisescale.paper.runs import short
 from noisescale.paper.section import (
@@ -40,44 +43,78 @@ class Data(Measured):
         large: from the full batch and the same initialisations, true labels, prior 0.1.
         bets: by seed and batch size, true labels; the last batch size is all examples there are.
         random_bets: of the small batch, random labels.
-        sampled: the narrow network, by seed, labels and prior.
+        narrow: the network that is sampled, by seed, labels and prior, at its MAPs.
+        sampled: the same, sampled.
     """
 
     maps: list[AtMap]
     large: list[AtMap]
     bets: list[Bet]
     random_bets: list[Bet]
+    narrow: list[AtMap]
     sampled: list[Sampled]
+
+    def pairs(self, labels: str, prior: float) -> list[tuple[AtMap, Sampled]]:
+        """The narrow network at its MAP and sampled, by seed."""
+        at_map = {(m.seed, m.labels, m.prior_precision): m for m in self.narrow}
+        return [
+            (at_map[s.seed, labels, prior], s)
+            for s in self.sampled
+            if (s.labels, s.prior_precision) == (labels, prior)
+        ]
 
 
 def measure(context: Context) -> Data:
-    """Polish, bet and sample; each network is kept, so that a killed run goes on from there."""
+    """Polish, bet and sample: each network is a part, made by the workers and kept."""
     size, seeds = SIZES[context.scale], range(context.seeds)
-    cases = [(k, labels, prior) for k in seeds for labels in LABELS for prior in size.precisions]
-    full = size.ladder[-1]
+    small, full, first = SMALL, size.ladder[-1], size.precisions[:1]
+    cases = [(k, labels) for k in seeds for labels in LABELS]
+    calls: dict[str, list[partial[Any]]] = {
+        "maps": [
+            partial(
+                polish, seed=k, batch_size=small, labels=labels, prior_precisions=size.precisions
+            )
+            for k, labels in cases
+        ],
+        "large": [
+            partial(polish, seed=k, batch_size=full, labels="true", prior_precisions=first)
+            for k in seeds
+        ],
+        "bets": [
+            partial(bet, seed=k, batch_size=B, labels="true") for k in seeds for B in size.ladder
+        ],
+        "random_bets": [partial(bet, seed=k, batch_size=small, labels="random") for k in seeds],
+        "narrow": [partial(polish_narrow, seed=k, labels=labels) for k, labels in cases],
+        "sampled": [
+            partial(sample, seed=k, labels=labels, prior_precision=prior)
+            for k, labels in cases
+            for prior in size.precisions
+        ],
+    }
+    context.make_ahead({call: _seconds(call) for group in calls.values() for call in group})
+    found: dict[str, list[Any]] = {
+        name: [context.kept(call.func, **call.keywords) for call in group]
+        for name, group in calls.items()
+    }
     return Data(
         at=context.at,
-        maps=[
-            context.kept(polish, seed=k, batch_size=SMALL, labels=labels, prior_precision=prior)
-            for k, labels, prior in cases
-        ],
-        large=[
-            context.kept(
-                polish, seed=k, batch_size=full, labels="true", prior_precision=size.precisions[0]
-            )
-            for k in seeds
-        ],
-        bets=[
-            context.kept(bet, seed=k, batch_size=B, labels="true")
-            for k in seeds
-            for B in size.ladder
-        ],
-        random_bets=[context.kept(bet, seed=k, batch_size=SMALL, labels="random") for k in seeds],
-        sampled=[
-            context.kept(sample, seed=k, labels=labels, prior_precision=prior)
-            for k, labels, prior in cases
-        ],
+        maps=list(chain.from_iterable(found["maps"])),
+        large=list(chain.from_iterable(found["large"])),
+        bets=found["bets"],
+        random_bets=found["random_bets"],
+        narrow=list(chain.from_iterable(found["narrow"])),
+        sampled=found["sampled"],
     )
+
+
+def _seconds(call: partial[Any]) -> float:
+    """What a part may take at full scale on one core: the longest are to begin first."""
+    given = call.keywords
+    if call.func is polish:
+        return 60 + 200.0 * len(given["prior_precisions"])
+    if call.func is bet:
+        return 60 + 0.6 * int(given["batch_size"])
+    return 200.0 if call.func is sample else 60.0
 
 
 def judge(data: Data) -> Findings:
@@ -217,18 +254,18 @@ def _size(batch_size: int, ladder: Sequence[int]) -> int | str:
 def _judge_sampling(data: Data) -> Judgement:
     """C44: both E negative for true labels; the Laplace E of random labels not far below 0."""
     parts: list[bool | None] = []
-    for s in data.sampled:
-        if s.labels == "true":
-            parts += [s.E + _CERTAIN < 0, _sign(s.at_map.E, positive=False)]
-        else:
-            parts.append(None if math.isnan(s.at_map.E) else s.at_map.E >= _SLIGHT)
     measured, uncertainty = {}, {}
     for labels in LABELS:
         for prior in _priors(data):
-            group = [s for s in data.sampled if (s.labels, s.prior_precision) == (labels, prior)]
+            group = data.pairs(labels, prior)
+            for m, s in group:
+                if labels == "true":
+                    parts += [s.E + _CERTAIN < 0, _sign(m.E, positive=False)]
+                else:
+                    parts.append(None if math.isnan(m.E) else m.E >= _SLIGHT)
             name = f"{labels} labels, prior {prior:g}"
-            gap = mean_of([s.at_map.E - s.E for s in group])
-            measured[f"E sampled, {name}"] = short(float(np.mean([s.E for s in group])))
+            gap = mean_of([m.E - s.E for m, s in group])
+            measured[f"E sampled, {name}"] = short(float(np.mean([s.E for _, s in group])))
             measured[f"E at the MAP minus sampled, {name}"] = short(gap.value)
             uncertainty[name] = short(gap.std)
     return conclude(
@@ -277,14 +314,13 @@ def _measurements(data: Data) -> Iterator[Measurement]:
     )
     for prior in _priors(data):
         for labels in LABELS:
-            chosen = [s for s in data.sampled if (s.labels, s.prior_precision) == (labels, prior)]
+            maps, drawn = zip(*data.pairs(labels, prior), strict=True)
             yield Measurement(
                 f"E sampled, {labels} labels, prior {prior:g}",
-                str(mean_of([s.E for s in chosen])),
-                f"an upper bound; at the MAP {mean_of([s.at_map.E for s in chosen])}; effective "
-                f"chains {np.mean([s.effective_sample_size for s in chosen]):.2g}, acceptance "
-                f"{np.mean([s.acceptance for s in chosen]):.2f}, "
-                f"{_reached([s.at_map for s in chosen])}",
+                str(mean_of([s.E for s in drawn])),
+                f"an upper bound; at the MAP {mean_of([m.E for m in maps])}; effective "
+                f"chains {np.mean([s.effective_sample_size for s in drawn]):.2g}, acceptance "
+                f"{np.mean([s.acceptance for s in drawn]):.2f}, {_reached(maps)}",
             )
 
 

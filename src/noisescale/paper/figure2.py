@@ -18,10 +18,18 @@ from noisescale.paper.logistic import (
     Array,
     Curves,
     CurvesBy,
+    judge_again_under,
     judge_under,
     measure_curves,
 )
-from noisescale.paper.section import Context, Findings, Measured, Picture, Section
+from noisescale.paper.section import (
+    Circumstances,
+    Context,
+    Findings,
+    Measured,
+    Picture,
+    Section,
+)
 from noisescale.paper.style import draw_band
 from noisescale.uncertainty import mean_of
 
@@ -44,7 +52,9 @@ def measure(context: Context) -> Data:
 def judge(data: Data) -> Findings:
     """C06 to C11 under each preprocessing, C12 and C35."""
     judgements = [
-        judgement for preprocessing in PREPROCESSINGS for judgement in _judge(data, preprocessing)
+        judgement
+        for preprocessing in PREPROCESSINGS
+        for judgement in judge_one(data.at, data.curves, preprocessing)
     ]
     return Findings(
         statement=(
@@ -55,6 +65,11 @@ def judge(data: Data) -> Findings:
             "limit of strong regularisation, with its minimum where the test cross-entropy has its."
         ),
         judgements=(*judgements, *judge_invariance(data.invariance)),
+        second=tuple(
+            judgement
+            for preprocessing in PREPROCESSINGS
+            for judgement in _judge_again(data, preprocessing)
+        ),
         remarks=(
             *(_say_where_negative(data.curves, name) for name in PREPROCESSINGS),
             "Every point is the exact minimum of the cost. An optimiser that is stopped early at a "
@@ -79,21 +94,13 @@ def parabola_minimum(x: Array, y: Array) -> float:
     return float(x[k] - b / (2 * a))
 
 
-def _judge(data: Data, preprocessing: str) -> list[Judgement]:
-    true, random = (data.curves[preprocessing, labels] for labels in LABELS)
-    verdict = judge_under(data.at, preprocessing)
+def judge_one(at: Circumstances, curves: CurvesBy, preprocessing: str) -> list[Judgement]:
+    """C06 to C11 under one preprocessing."""
+    true, random = (curves[preprocessing, labels] for labels in LABELS)
+    verdict = judge_under(at, preprocessing)
     train_weak, test_weak = random.train_cross_entropy[:, 0], random.test_cross_entropy[:, 0]
     settled = np.abs(random.test_cross_entropy[:, -1] - _LN2)
-    log10 = np.log10(true.prior_precision)
-    distances = np.array(
-        [
-            abs(parabola_minimum(log10, E) - parabola_minimum(log10, ce))
-            for E, ce in zip(true.E, true.test_cross_entropy, strict=True)
-        ]
-    )
-    correlation = np.array(
-        [spearmanr(E, ce).statistic for E, ce in zip(true.E, true.test_cross_entropy, strict=True)]
-    )
+    distances, correlation = _distances(true), _correlations(true)
     distance = mean_of(distances)
     return [
         verdict(
@@ -137,6 +144,38 @@ def _judge(data: Data, preprocessing: str) -> list[Judgement]:
             {"decades apart": _short(distance.std)} if len(distances) > 1 else None,
         ),
     ]
+
+
+def _judge_again(data: Data, preprocessing: str) -> list[Judgement]:
+    """The numbers among them by their intervals over seeds."""
+    true, random = (data.curves[preprocessing, labels] for labels in LABELS)
+    verdict = judge_again_under(data.at, preprocessing)
+    return [
+        verdict(
+            "C06",
+            (random.train_cross_entropy[:, 0], 0.0, 0.05),
+            (random.test_cross_entropy[:, 0], 10 * _LN2, math.inf),
+        ),
+        verdict("C11", (_distances(true), 0.0, 0.5), (_correlations(true), 0.7, math.inf)),
+    ]
+
+
+def _distances(true: Curves) -> Array:
+    """Decades between the minima of E and of the test cross-entropy, by seed."""
+    log10 = np.log10(true.prior_precision)
+    return np.array(
+        [
+            abs(parabola_minimum(log10, E) - parabola_minimum(log10, ce))
+            for E, ce in zip(true.E, true.test_cross_entropy, strict=True)
+        ]
+    )
+
+
+def _correlations(true: Curves) -> Array:
+    """Spearman's of E and the test cross-entropy over the grid, by seed."""
+    return np.array(
+        [spearmanr(E, ce).statistic for E, ce in zip(true.E, true.test_cross_entropy, strict=True)]
+    )
 
 
 def _say_where_negative(curves: CurvesBy, preprocessing: str) -> str:
@@ -216,5 +255,10 @@ def _draw_panel(axes: Axes, along: Curves, title: str) -> list[Artist]:
 
 
 SECTION = Section(
-    "2", "Figure 2: the evidence tells memorising from learning", measure, judge, draw
+    "2",
+    "Figure 2: the evidence tells memorising from learning",
+    measure,
+    judge,
+    draw,
+    quick_seeds=3,
 )

@@ -1,5 +1,6 @@
 """Figure 3: a small and a full batch, test accuracy and cross-entropy during training."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,11 @@ from noisescale.paper.batches import (
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Array, Runs, short, updates_to
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
+from noisescale.paper.statistics import FIRST, SECOND, Statistics
 from noisescale.paper.style import draw_training
 from noisescale.uncertainty import Estimate, mean_of
+
+_A_THOUSAND = (500.0, 2_000.0)  # updates: about a thousand
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ def judge(data: Data) -> Findings:
             Measurement("the same for softmax regression", str(linear_gap), how),
         ),
         judgements=(*_judge(data, large), _judge_linear(data, linear_gap)),
+        second=(*_judge(data, large, SECOND), _judge_linear(data, linear_gap, SECOND)),
+        readings=(_judge_opening(data, large),),
     )
 
 
@@ -65,23 +71,24 @@ def _gap(runs: Runs, large: int) -> Array:
     return np.asarray(small_batch - large_batch)
 
 
-def times_to_converge(runs: Runs, batch_size: int) -> Array:
-    """Updates to 95 % of the final test accuracy, by seed."""
+def times_to_converge(runs: Runs, batch_size: int, share: float = 0.95) -> Array:
+    """Updates to a share of the final test accuracy, by seed."""
     steps, curves = runs.curve("test_accuracy", batch_size=batch_size)
-    return np.array([updates_to(steps, curve) for curve in curves])
+    return np.array([updates_to(steps, curve, share) for curve in curves])
 
 
-def _judge(data: Data, large: int) -> list[Judgement]:
+def _gaps(runs: Runs, large: int) -> tuple[Array, Array]:
+    """The steps, and the gap in test accuracy at each: a row a seed."""
+    steps, small_curve = runs.curve("test_accuracy", batch_size=SMALL)
+    return steps, small_curve - runs.curve("test_accuracy", batch_size=large)[1]
+
+
+def _judge(data: Data, large: int, by: Statistics = FIRST) -> list[Judgement]:
     runs = data.network
     times = {B: times_to_converge(runs, B) for B in (SMALL, large)}
     later = mean_of(times[SMALL] - times[large])
-    steps, small_curve = runs.curve("test_accuracy", batch_size=SMALL)
-    gaps = [
-        (step, mean_of(column))
-        for step, column in zip(
-            steps, (small_curve - runs.curve("test_accuracy", batch_size=large)[1]).T, strict=True
-        )
-    ]
+    steps, by_seed = _gaps(runs, large)
+    gaps = [(step, mean_of(column)) for step, column in zip(steps, by_seed.T, strict=True)]
     early = [gap for step, gap in gaps if 0 < step < 300]
     late = [gap for step, gap in gaps if step >= 3_000]
     small_ce, large_ce = (runs.curve("test_cross_entropy", batch_size=B)[1] for B in (SMALL, large))
@@ -92,7 +99,7 @@ def _judge(data: Data, large: int) -> list[Judgement]:
     return [
         conclude(
             "C13",
-            [later.above(0, by=2)],
+            [by.above(later, 0, by=2)],
             decidable=data.at.decidable,
             measured={f"updates at B = {B}": short(t.mean()) for B, t in times.items()},
             uncertainty={"difference": str(later)},
@@ -100,7 +107,10 @@ def _judge(data: Data, large: int) -> list[Judgement]:
         ),
         conclude(
             "C14",
-            [most_early < 2, True if least_late > 3 else False if least_late < -3 else None],
+            [
+                bool(early) and not any(by.above(gap, 0, by=2) for gap in early),
+                _all([by.above(gap, 0, by=3) for gap in late]),
+            ],
             decidable=data.at.decidable,
             measured={"final gap": short(gaps[-1][1].value)},
             uncertainty={
@@ -112,7 +122,7 @@ def _judge(data: Data, large: int) -> list[Judgement]:
         ),
         conclude(
             "C15",
-            [*interior, lower.above(0, by=2)],
+            [*interior, by.above(lower, 0, by=2)],
             decidable=data.at.decidable,
             measured={
                 f"{word} cross-entropy at B = {B}": short(value)
@@ -125,12 +135,50 @@ def _judge(data: Data, large: int) -> list[Judgement]:
     ]
 
 
-def _judge_linear(data: Data, gap: Estimate) -> Judgement:
+def _all(answers: list[bool | None]) -> bool | None:
+    """False if one is, True if all are, else neither."""
+    if False in answers:
+        return False
+    return True if answers and all(answers) else None
+
+
+def _judge_opening(data: Data, large: int) -> Judgement:
+    """R14: when the gap opens for good."""
+    steps, gaps = _gaps(data.network, large)
+    n = len(gaps)
+    first, last = _opening(steps, gaps)
+    without = [_opening(steps, np.delete(gaps, k, axis=0)) for k in range(n)] if n > 2 else []
+    low = min([first, *(a for a, _ in without)])
+    high = max([last, *(b for _, b in without)])
+    opens = Estimate(math.sqrt(max(first, 1) * last), low=low, high=high, n=n)
+    return conclude(
+        "R14",
+        [SECOND.inside(opens, *_A_THOUSAND) if opens.has_interval else None],
+        decidable=data.at.decides_readings,
+        measured={"not yet at update": short(first), "for good from update": short(last)},
+        uncertainty={"earliest and latest with a seed left out": [short(low), short(high)]},
+        convention=CONVENTION,
+    )
+
+
+def _opening(steps: Array, gaps: Array) -> tuple[float, float]:
+    """The last update at which the gap is not surely there, and the first from which it is."""
+    there = [SECOND.above(mean_of(column), 0, by=3) is True for column in gaps.T]
+    open_since = len(there)
+    while open_since and there[open_since - 1]:
+        open_since -= 1
+    if open_since == len(there):
+        return float(steps[-1]), math.inf
+    return float(steps[max(open_since - 1, 0)]), float(steps[open_since])
+
+
+def _judge_linear(data: Data, gap: Estimate, by: Statistics = FIRST) -> Judgement:
     none = abs(gap.value) < 0.005 and abs(gap.value) < 2 * gap.std
     some = abs(gap.value) >= 0.005 and abs(gap.value) >= 2 * gap.std
+    answer = True if none else False if some else None
     return conclude(
         "C34",
-        [True if none else False if some else None],
+        [answer if by is FIRST else by.inside(gap, -0.005, 0.005)],
         decidable=data.at.decidable,
         measured={"gap": short(gap.value)},
         uncertainty={"gap": short(gap.std)},

@@ -15,10 +15,13 @@ from noisescale.paper.scaling import (
     describe,
     effort_of,
     judge_slope,
+    judge_slope_again,
+    resolved_tops,
     run_until_interior,
     setting,
 )
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
+from noisescale.paper.statistics import FIRST, SECOND, Statistics
 from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -82,6 +85,12 @@ def judge(data: Data) -> Findings:
             _judge_peaks(data),
             footnote.judge(),
         ),
+        second=(
+            judge_slope_again(at, "C18", resolved_tops(rule.points)),
+            _judge_peaks(data, SECOND),
+            footnote.judge_again(),
+        ),
+        readings=(footnote.judge_without_cliff(),),
         measurements=(
             *describe(rule, how),
             *footnote.measurements(),
@@ -103,7 +112,7 @@ def draw(data: Data) -> tuple[Picture, ...]:
     return picture, *data.footnote.draw()
 
 
-def _judge_peaks(data: Data) -> Judgement:
+def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
     """C19: the same peak up to 1, the first lower one between 1 and 10."""
     peaks = {
         point.value: data.runs.final(
@@ -112,8 +121,8 @@ def _judge_peaks(data: Data) -> Judgement:
         for point in data.rule.points
     }
     below = {rate: mean_of(peaks[1.0] - values) for rate, values in peaks.items() if rate != 1.0}
-    agree = [_agrees(gap) for rate, gap in below.items() if rate < 1]
-    lower = [rate for rate, gap in below.items() if gap.above(0, by=3)]
+    agree = [_agrees(gap, by) for rate, gap in below.items() if rate < 1]
+    lower = [rate for rate, gap in below.items() if by.above(gap, 0, by=3)]
     falls = bool(lower) and 1 < min(lower) <= 10
     return conclude(
         "C19",
@@ -126,8 +135,9 @@ def _judge_peaks(data: Data) -> Judgement:
     )
 
 
-def _agrees(gap: Estimate) -> bool:
-    return bool(np.isfinite(gap.std) and abs(gap.value) <= 2 * gap.std)
+def _agrees(gap: Estimate, by: Statistics) -> bool:
+    """Whether the two do not surely differ."""
+    return bool(np.isfinite(gap.std)) and by.above(gap, 0, by=2) is None
 
 
 SECTION = Section("5", "Figure 5: batch size and learning rate", measure, judge, draw)

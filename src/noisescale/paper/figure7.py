@@ -10,6 +10,8 @@ from noisescale.paper.scaling import (
     describe,
     effort_of,
     judge_slope,
+    judge_slope_again,
+    resolved_tops,
     run_until_interior,
     setting,
 )
@@ -53,6 +55,7 @@ def judge(data: Data) -> Findings:
             "effective time goes with 1/(1 - m) too, so small momenta train less."
         ),
         judgements=(judge_slope(data.at, "C22", data.rule, data.rule.slope),),
+        second=(judge_slope_again(data.at, "C22", resolved_tops(data.rule.points)),),
         measurements=describe(data.rule, how),
     )
 

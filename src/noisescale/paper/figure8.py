@@ -1,6 +1,7 @@
 """Figure 8 (appendix B): the small and the full batch again, with L2."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,13 +15,22 @@ from noisescale.paper.batches import (
     regularised_plan,
     size_of,
 )
-from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.claims import Judgement, Verdict, conclude
 from noisescale.paper.figure3 import times_to_converge
 from noisescale.paper.runs import Array, Runs, short
-from noisescale.paper.section import Context, Findings, Measured, Picture, Section
+from noisescale.paper.section import (
+    Circumstances,
+    Context,
+    Findings,
+    Measured,
+    Picture,
+    Section,
+)
+from noisescale.paper.statistics import FIRST, SECOND, Statistics
 from noisescale.paper.style import draw_training
 from noisescale.uncertainty import mean_of
 
+_UNDIVIDED = "penalty undivided"
 _LATE = 0.8  # of the updates: fluctuations are measured after that
 
 
@@ -58,10 +68,12 @@ def judge(data: Data) -> Findings:
             "penalty is ten times as strong. Both are measured; the first decides."
         ),
         judgements=tuple(judgement for name in PENALTIES for judgement in _judge(data, name)),
+        second=tuple(judgement for name in PENALTIES for judgement in _judge(data, name, SECOND)),
+        readings=tuple(_judge_readings(data)),
     )
 
 
-def _judge(data: Data, penalty: str) -> list[Judgement]:
+def _judge(data: Data, penalty: str, by: Statistics = FIRST) -> list[Judgement]:
     plain, runs, large = data.plain, data.under(penalty), size_of(data.at).large
     accuracy = {B: runs.final("test_accuracy", batch_size=B) for B in (SMALL, large)}
     plain_accuracy = {B: plain.final("test_accuracy", batch_size=B) for B in (SMALL, large)}
@@ -70,7 +82,7 @@ def _judge(data: Data, penalty: str) -> list[Judgement]:
     shrinks = mean_of(plain_gap - gap)
     halves = mean_of(plain_gap / 2 - gap)
     rises = {
-        B: mean_of(_final_over_lowest(runs.curve("test_cross_entropy", batch_size=B)[1]))
+        B: mean_of(final_over_lowest(runs.curve("test_cross_entropy", batch_size=B)[1]))
         for B in (SMALL, large)
     }
     times = {B: times_to_converge(runs, B) for B in (SMALL, large)}
@@ -100,31 +112,35 @@ def _judge(data: Data, penalty: str) -> list[Judgement]:
     return [
         verdict(
             "C23",
-            [halves.value > 0, shrinks.above(0, by=2)],
+            [by.inside(halves, 0), by.above(shrinks, 0, by=2)],
             {"gap without L2": plain_gap.mean(), "gap with L2": gap.mean()},
             {"difference": shrinks.std},
         ),
         verdict(
             "C24",
-            [rise.value <= 1.05 for rise in rises.values()],
+            [by.inside(rise, high=1.05) for rise in rises.values()],
             {f"final over lowest, B = {B}": rise.value for B, rise in rises.items()},
             {f"final over lowest, B = {B}": rise.std for B, rise in rises.items()},
         ),
         verdict(
             "C25",
-            [later.above(0, by=2)],
+            [by.above(later, 0, by=2)],
             {f"updates at B = {B}": t.mean() for B, t in times.items()},
             {"difference": later.std},
         ),
         verdict(
             "C26",
-            [below.above(0, by=2), lower.above(0, by=2), below.value < 0.02],
+            [
+                by.above(below, 0, by=2),
+                by.above(lower, 0, by=2),
+                by.inside(below, high=0.02),
+            ],
             {"accuracy below by": below.value, "cross-entropy below by": lower.value},
             {"accuracy below by": below.std, "cross-entropy below by": lower.std},
         ),
         verdict(
             "C39",
-            [fluctuates.above(0, by=2), abs(apart.value) < 0.01],
+            [by.above(fluctuates, 0, by=2), by.inside(apart, -0.01, 0.01)],
             {
                 **{f"late deviation, B = {B}": s.mean() for B, s in spread.items()},
                 "difference of the means": apart.value,
@@ -137,7 +153,36 @@ def _judge(data: Data, penalty: str) -> list[Judgement]:
     ]
 
 
-def _final_over_lowest(curves: Array) -> Array:
+def _judge_readings(data: Data) -> Iterator[Judgement]:
+    """R23 and R39, the same with the penalty undivided, and R25: the time to 99 %."""
+    enough = data.at.decides_readings
+    for judgement in _judge(data, _UNDIVIDED, SECOND):
+        if judgement.id in ("C23", "C39"):
+            verdict = judgement.verdict if enough else Verdict.UNDECIDED
+            yield replace(judgement, id=f"R{judgement.id[1:]}", verdict=verdict, primary=True)
+    large = size_of(data.at).large
+    times = {
+        (l2, B): times_to_converge(runs, B, 0.99)
+        for l2, runs in (("with L2", data.under(_UNDIVIDED)), ("without", data.plain))
+        for B in (SMALL, large)
+    }
+    later = mean_of(times["with L2", large] - times["with L2", SMALL])
+    earlier = mean_of(times["without", SMALL] - times["without", large])
+    yield conclude(
+        "R25",
+        [SECOND.above(later, 0, by=2), SECOND.above(earlier, 0, by=2)],
+        decidable=enough,
+        measured={f"updates {l2}, B = {B}": short(t.mean()) for (l2, B), t in times.items()},
+        uncertainty={
+            f"95 % interval, with L2, B = {large} minus B = {SMALL}": str(later.interval()),
+            f"95 % interval, without, B = {SMALL} minus B = {large}": str(earlier.interval()),
+        },
+        convention=_UNDIVIDED,
+    )
+
+
+def final_over_lowest(curves: Array) -> Array:
+    """By seed, from curves of a row each."""
     return np.asarray(curves[:, -1] / curves.min(axis=1))
 
 
@@ -149,28 +194,30 @@ def _late_spread(runs: Runs, batch_size: int) -> Array:
 
 def draw(data: Data) -> tuple[Picture, ...]:
     """One picture for each reading of the penalty."""
-    return tuple(_draw(data, penalty) for penalty in PENALTIES)
+    return tuple(
+        draw_penalty(data.at, data.under(penalty), data.plain, penalty) for penalty in PENALTIES
+    )
 
 
-def _draw(data: Data, penalty: str) -> Picture:
-    runs, large = data.under(penalty), size_of(data.at).large
-    sizes = (SMALL, large)
+def draw_penalty(at: Circumstances, runs: Runs, plain: Runs | None, penalty: str) -> Picture:
+    """Runs under one reading of the penalty, those without L2 dotted if there are any."""
+    sizes = (SMALL, size_of(at).large)
+    dotted = {} if plain is None else {f"B = {B}, no L2": plain.where(batch_size=B) for B in sizes}
     with house_style():
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         panels = draw_training(
-            figure,
-            {f"B = {B}": runs.where(batch_size=B) for B in sizes},
-            dotted={f"B = {B}, no L2": data.plain.where(batch_size=B) for B in sizes},
+            figure, {f"B = {B}": runs.where(batch_size=B) for B in sizes}, dotted=dotted
         )
         panels[1].set_ylim(0.2, 1.0)
         panels[0].legend(loc="lower right")
         svg = to_svg(figure)
-    ends = {B: runs.final("test_accuracy", batch_size=B).mean() for B in (SMALL, large)}
+    ends = {B: runs.final("test_accuracy", batch_size=B).mean() for B in sizes}
     return Picture(
         name="figure8" if penalty == next(iter(PENALTIES)) else "figure8-undivided",
         svg=svg,
         caption=f"As figure 3, with L2, λ = {PRIOR_PRECISION:g}, {penalty}. Lines are means over "
-        "seeds, bands reach from the lowest to the highest; dotted: without L2.",
+        "seeds, bands reach from the lowest to the highest"
+        + ("; dotted: without L2." if dotted else "."),
         alt=f"Two charts against gradient updates with L2, {penalty}: test accuracy ends at "
         + " and ".join(f"{value:.3f} for B = {B}" for B, value in ends.items())
         + "; the second shows the test cross-entropies.",

@@ -4,29 +4,41 @@ The footnote says it is proportional to the batch size and to the size of the tr
 g = epsilon (N/B - 1)/(1 - m) it goes with B, but with 1/N. Both are measured here.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from noisescale.paper.batches import N_TRAIN
-from noisescale.paper.claims import Judgement
+import numpy as np
+import pandas as pd
+
+from noisescale.paper.batches import CONVENTION, N_CLASSES, N_TRAIN
+from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.rule_drawing import draw_rule
-from noisescale.paper.runs import Runs
+from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import (
     Setting,
+    Top,
     describe,
     effort_of,
     judge_slope,
+    judge_slope_again,
     run_until_interior,
     setting,
+    slope_of,
 )
 from noisescale.paper.section import Circumstances, Context, Measurement, Picture
-from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
+from noisescale.paper.statistics import SECOND, SLOPES
+from noisescale.sweep.peak import find_peak
+from noisescale.sweep.rules import RulePoint, ScalingRule, fit_scaling_rule
+from noisescale.uncertainty import Estimate
 
 # Three figures of 1.4^k: the learning rates to choose from.
 RATES = tuple(float(f"{1.4**k:.3g}") for k in range(-16, 13))
 _BATCH_SIZES = {"smoke": (14, 28), "quick": (14, 28), "full": (7, 14, 28, 56)}
 _TRAINING_SETS = {"smoke": (1_000,), "quick": (1_000, 2_000), "full": (500, 1_000, 2_000, 4_000)}
 _FIXED_BATCH = 28
+_FEWEST = 4  # batch sizes that the criterion asks for
+_STANDS_OUT = 2.0  # standard errors by which a peak must, as everywhere
 
 
 def measure_footnote(context: Context) -> Runs:
@@ -43,6 +55,7 @@ class Footnote:
     at: Circumstances
     over_size: ScalingRule
     over_set: ScalingRule
+    sized: pd.DataFrame  # the runs behind the first
 
     @classmethod
     def fit(cls, at: Circumstances, runs: Runs) -> Self:
@@ -54,11 +67,72 @@ class Footnote:
             at,
             fit_scaling_rule(frame[sized], "batch_size", optimum="learning_rate"),
             fit_scaling_rule(frame[fixed], "n_train", optimum="learning_rate"),
+            frame[sized],
         )
 
     def judge(self) -> Judgement:
         """C33: proportional to the batch size."""
         return judge_slope(self.at, "C33", self.over_size, self.over_size.slope)
+
+    def judge_again(self) -> Judgement:
+        """C33 by the second rule, and over as many batch sizes as it asks for."""
+        resolved = [p.value for p in self.over_size.points if p.peak.undetermined is None]
+        return judge_slope_again(self.at, "C33", self._tops(resolved), fewest=_FEWEST)
+
+    def judge_without_cliff(self) -> Judgement:
+        """R33: the same with the spread of runs that train about as well as the best alone."""
+        used = [p.value for p in self.over_size.points if self._stands_out(p)]
+        slope = slope_of(self._tops(used))
+        whole = slope_of(self._tops([p.value for p in self.over_size.points]))
+        enough = slope is not None and len(used) >= _FEWEST
+        return conclude(
+            "R33",
+            [SECOND.inside(slope, *SLOPES) if slope is not None and enough else None],
+            decidable=self.at.decides_readings,
+            measured={
+                "slope": None if slope is None else short(slope.value),
+                "batch sizes used": len(used),
+                "first rule, interval contains 1": None if slope is None else bool(1 in slope),
+                "through every top, resolved or not": str(whole),
+            },
+            uncertainty={
+                "95 % interval": None if slope is None else [short(slope.low), short(slope.high)]
+            },
+            convention=CONVENTION,
+        )
+
+    def _tops(self, batch_sizes: Iterable[float]) -> list[Top]:
+        """The best learning rates less the cubic's bias.
+
+        Accuracy falls off a wall where training is loud: at small batches, at large learning rates.
+        So the peak is looked for over 1/epsilon, where the wall is on the side that it is for
+        batches.
+        """
+        tops = []
+        for B in batch_sizes:
+            runs = self.sized[self.sized["batch_size"] == B]
+            peak = find_peak(runs.assign(calm=1 / runs["learning_rate"]), over="calm").corrected
+            if peak is not None:
+                tops.append((B, Estimate(1 / peak.value, peak.std / peak.value**2)))
+        return tops
+
+    def _stands_out(self, point: RulePoint) -> bool:
+        """Whether the best rate beats both ends, by the spread where errors are below twice its."""
+        runs = self.sized[self.sized["batch_size"] == point.value]
+        accuracy = runs["test_accuracy"].where(runs["status"] == "done", 1 / N_CLASSES)
+        table = runs.assign(accuracy=accuracy).pivot(
+            index="seed", columns="learning_rate", values="accuracy"
+        )
+        values = table.dropna(axis="columns").to_numpy(float)
+        errors = 1 - values.mean(axis=0)
+        best = int(errors.argmin())
+        alike = errors < 2 * errors[best]
+        alike[best] = False
+        if len(values) < 2 or best in (0, len(errors) - 1) or not alike.any():
+            return False
+        behind = values[:, [best]] - values  # paired by seed
+        spread = np.sqrt(behind[:, alike].var(axis=0, ddof=1).mean() / len(values))
+        return bool(behind[:, [0, -1]].mean(axis=0).min() > _STANDS_OUT * spread)
 
     def measurements(self) -> tuple[Measurement, ...]:
         """Both rules in numbers."""

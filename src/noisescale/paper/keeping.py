@@ -121,15 +121,24 @@ def read_document(path: Path, names: set[str]) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and names <= set(content) else None
 
 
-def _part_path(folder: Path, key: dict[str, Any]) -> Path:
+def part_name(key: dict[str, Any]) -> str:
+    """The name of a part by all that it depends on."""
     text = json.dumps(to_plain(key), sort_keys=True)
-    name = hashlib.sha256(text.encode()).hexdigest()[:32]
-    return folder / "measured" / "parts" / f"{name}.json"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _part_path(folder: Path, key: dict[str, Any]) -> Path:
+    return folder / "measured" / "parts" / f"{part_name(key)}.json"
 
 
 def keep_part(folder: Path, key: dict[str, Any], value: Any) -> None:
     """Keep a part of a measurement under all that it depends on."""
     write_document(_part_path(folder, key), {"key": to_plain(key), "value": to_plain(value)})
+
+
+def has_part(folder: Path, key: dict[str, Any]) -> bool:
+    """Whether the part is kept and can be read."""
+    return read_part(folder, key, Any)[0]
 
 
 def read_part(folder: Path, key: dict[str, Any], kind: Any) -> tuple[bool, Any]:

@@ -1,7 +1,6 @@
 """The law of the best batch size: what it predicted, and what was measured afterwards."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,15 +9,16 @@ from matplotlib.figure import Figure
 
 from noisescale.data import DataUnavailableError, load_fashion_mnist
 from noisescale.drawing import COLOURS, house_style, to_svg
+from noisescale.errors import InputError
 from noisescale.noise.batch_law import PAPER_LAW, BatchSizeLaw
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.law_cases import CASES, FASHION, Case, Prediction, read_predictions
+from noisescale.paper.law_outcomes import Outcome, outcomes_of, slope_at
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import run_until_interior
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.style import plain_log
 from noisescale.sweep.batch_law import fit_batch_size_law
-from noisescale.sweep.peak import Peak, find_peak
 
 _SMALL = {
     "smoke": (Case(1.0, 0.9, 500, 100),),
@@ -26,6 +26,8 @@ _SMALL = {
 }
 _FACTOR, _FAR = 1.5, 2.0  # how far off a prediction may be, and how far none may be
 _ENOUGH = 8  # of nine
+_LONG = 40_000  # updates, where the law and the paper's rule differ most
+_LIKELIER = 20.0
 
 
 @dataclass(frozen=True)
@@ -44,53 +46,12 @@ class Data(Measured):
     missing: list[str]
 
     @cached_property
-    def outcomes(self) -> "tuple[Outcome, ...]":
+    def outcomes(self) -> tuple[Outcome, ...]:
         """What was measured at each setting, beside its prediction."""
-        pairs = [(case, self.runs) for case in self.cases]
-        if self.fashion is not None:
-            pairs += [(case, self.fashion) for case in self.fashion_cases]
-        predicted = {prediction.case: prediction for prediction in self.predictions}
-        return tuple(Outcome(case, _peak(runs, case), predicted.get(case)) for case, runs in pairs)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A setting: its best batch size, and what was predicted for it, if anything."""
-
-    case: Case
-    peak: Peak
-    prediction: Prediction | None
-
-    @property
-    def miss(self) -> float | None:
-        """The factor between prediction and measurement, at least 1; None without a prediction.
-
-        A peak that is not resolved is anywhere between the neighbours of the best observed size.
-        """
-        if self.prediction is None:
-            return None
-        low, high = self.peak.best_low, self.peak.best_high
-        if self.peak.undetermined is None and self.peak.corrected is not None:
-            low = high = self.peak.corrected.value
-        return max(low / self.prediction.value, self.prediction.value / high, 1.0)
-
-    @property
-    def measured(self) -> str:
-        """The best batch size in words."""
-        if self.peak.undetermined is None and self.peak.corrected is not None:
-            return str(self.peak.corrected)
-        return f"between {self.peak.best_low:g} and {self.peak.best_high:g}, not resolved"
-
-
-def _peak(runs: Runs, case: Case) -> Peak:
-    these = runs.where(
-        learning_rate=case.learning_rate,
-        momentum=case.momentum,
-        n_train=case.n_train,
-        steps=case.steps,
-    ).frame
-    width = these["hidden_widths"].map(tuple) == case.hidden_widths
-    return find_peak(these[width])
+        outcomes = outcomes_of(self.cases, self.runs, self.predictions)
+        if self.fashion is None:
+            return outcomes
+        return outcomes + outcomes_of(self.fashion_cases, self.fashion, self.predictions)
 
 
 def measure(context: Context) -> Data:
@@ -113,12 +74,10 @@ def measure(context: Context) -> Data:
     return Data(context.at, cases, runs, fashion_cases, fashion, predictions, missing)
 
 
-def calibrated(data: Data) -> BatchSizeLaw | None:
+def calibrated(fashion: Runs) -> BatchSizeLaw:
     """The law for Fashion-MNIST: a and c from its calibrating runs, the power as it was."""
-    if data.fashion is None:
-        return None
-    frame = data.fashion.frame
-    settings = [(c.n_train, c.steps) for c in data.fashion_cases if c.role == "calibrating"]
+    frame = fashion.frame
+    settings = [(c.n_train, c.steps) for c in FASHION if c.role == "calibrating"]
     chosen = [(n, t) in settings for n, t in zip(frame["n_train"], frame["steps"], strict=True)]
     return fit_batch_size_law(frame[chosen], power=PAPER_LAW.power.value)
 
@@ -137,8 +96,31 @@ def judge(data: Data) -> Findings:
             _judge(data, "C45", "mnist", most=_ENOUGH),
             _judge(data, "C46", "fashion-mnist", most=None),
         ),
+        readings=(judge_long_runs(data),),
         measurements=tuple(_measurements(data)),
         remarks=tuple(data.missing),
+    )
+
+
+def judge_long_runs(data: Data) -> Judgement:
+    """R20: whether the peaks of the longest runs are likelier under the law than under slope 1."""
+    slope = slope_at(data.outcomes, _LONG)
+    ratio = None if slope is None else slope.likelihood_ratio
+    part = None
+    if ratio is not None:
+        part = True if ratio >= _LIKELIER else False if ratio <= 1 / _LIKELIER else None
+    return conclude(
+        "R20",
+        [part],
+        decidable=data.at.decides_readings,
+        measured=slope
+        and {
+            "slope at 40,000 updates": short(slope.measured.value),
+            "by the law": short(slope.predicted),
+            "likelihood ratio, law over slope 1": short(slope.likelihood_ratio),
+        },
+        uncertainty=slope
+        and {"95 % interval": [short(slope.measured.low), short(slope.measured.high)]},
     )
 
 
@@ -174,6 +156,25 @@ def _measurements(data: Data) -> Iterator[Measurement]:
         f"{law.scale}, {law.power}, {law.epochs} epochs",
         f"{law.n_settings} peaks of figures 5, 6 and 7; ε in the usual unit",
     )
+    if data.fashion is not None:
+        try:
+            there = calibrated(data.fashion)
+            told = f"{there.scale}, {there.epochs} epochs"
+        except InputError as error:
+            told = f"not determined: {error}"
+        yield Measurement(
+            "a and c on Fashion-MNIST",
+            told,
+            f"two calibrating searches; α = {law.power.value:g} as it was",
+        )
+    for steps in sorted({case.steps for case in data.cases}):
+        if (slope := slope_at(data.outcomes, steps)) is not None:
+            yield Measurement(
+                f"slope of ln B_opt against ln N at T = {steps:,}",
+                f"{slope.measured}; predicted {slope.predicted:.2f}, by the paper 1",
+                f"{slope.measured.n} settings; {slope.likelihood_ratio:.3g} times likelier under "
+                "the law than under slope 1",
+            )
     for outcome in data.outcomes:
         case, said = outcome.case, outcome.prediction
         width = "" if case.hidden_widths == (800,) else f", width {case.hidden_widths[0]}"
@@ -196,21 +197,7 @@ def draw(data: Data) -> tuple[Picture, ...]:
     if not shown:
         return ()
     with house_style():
-        figure = Figure(figsize=(6, 4.6), layout="constrained")
-        axes = figure.add_subplot()
-        for outcome in shown:
-            _draw_outcome(axes, outcome)
-        ends = [1.0, 1_000.0]
-        axes.plot(ends, ends, color="grey", linewidth=1)
-        for factor in (1 / _FACTOR, _FACTOR):
-            axes.plot(ends, [end * factor for end in ends], ":", color="grey", linewidth=1)
-        sizes = [o.prediction.value for o in shown if o.prediction is not None]
-        axes.set(xscale="log", yscale="log", xlabel="predicted B", ylabel="measured best B")
-        axes.set(xlim=(min(sizes) / 2, max(sizes) * 2), ylim=(min(sizes) / 2, max(sizes) * 2))
-        plain_log(axes.xaxis)
-        plain_log(axes.yaxis)
-        axes.legend(fontsize=8)
-        svg = to_svg(figure)
+        svg = to_svg(predicted_against_measured(shown))
     told = "; ".join(
         f"{o.prediction.value:.3g} predicted, {o.measured}" for o in shown if o.prediction
     )
@@ -226,6 +213,26 @@ def draw(data: Data) -> tuple[Picture, ...]:
     )
 
 
+def predicted_against_measured(outcomes: Sequence[Outcome]) -> Figure:
+    """A point for each outcome that was predicted, the diagonal, and a factor of 1.5 about it."""
+    figure = Figure(figsize=(6, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    for outcome in outcomes:
+        _draw_outcome(axes, outcome)
+    sizes = [o.prediction.value for o in outcomes if o.prediction is not None]
+    sizes += [size for o in outcomes for size in o.span]
+    ends = [min(sizes) / 1.6, max(sizes) * 1.6]
+    axes.plot(ends, ends, color="grey", linewidth=1)
+    for factor in (1 / _FACTOR, _FACTOR):
+        axes.plot(ends, [end * factor for end in ends], ":", color="grey", linewidth=1)
+    axes.set(xscale="log", yscale="log", xlabel="predicted best B", ylabel="measured best B")
+    axes.set(xlim=ends, ylim=ends)
+    plain_log(axes.xaxis)
+    plain_log(axes.yaxis)
+    axes.legend(fontsize=8)
+    return figure
+
+
 def _draw_outcome(axes: Axes, outcome: Outcome) -> None:
     said, peak = outcome.prediction, outcome.peak
     assert said is not None
@@ -236,11 +243,9 @@ def _draw_outcome(axes: Axes, outcome: Outcome) -> None:
         label = "another width"
     if label in axes.get_legend_handles_labels()[1]:
         label = "_" + label
-    resolved = peak.undetermined is None and peak.corrected is not None
-    y = peak.corrected.value if resolved and peak.corrected else peak.best
-    low, high = peak.best_low, peak.best_high
-    if resolved and peak.corrected:
-        low, high = peak.corrected.low, peak.corrected.high
+    top = outcome.resolved
+    y = peak.best if top is None else top.value
+    low, high = outcome.span if top is None else (top.low, top.high)
     axes.errorbar(
         said.value,
         y,
@@ -248,40 +253,10 @@ def _draw_outcome(axes: Axes, outcome: Outcome) -> None:
         yerr=[[max(y - low, 0)], [max(high - y, 0)]],
         fmt="o",
         color=colour,
-        markerfacecolor=colour if resolved else "white",
+        markerfacecolor=colour if top is not None else "white",
         label=label,
         linewidth=1,
     )
-
-
-def _log_variance(peak: Peak) -> float:
-    assert peak.corrected is not None
-    return (peak.corrected.std / peak.corrected.value) ** 2
-
-
-def likelihood_ratio(data: Data) -> float | None:
-    """How much likelier the peaks of the longest runs are under the law than under slope 1.
-
-    Of ln(B at the largest N over B at the smallest), with the errors of both peaks; None while
-    they are not resolved.
-    """
-    longest = max(case.steps for case in data.cases)
-    ends = [
-        o
-        for o in data.outcomes
-        if o.case.steps == longest and o.case.data == "mnist" and o.case.role == "judged"
-    ]
-    ends.sort(key=lambda o: o.case.n_train)
-    if len(ends) < 2:
-        return None
-    first, last = ends[0], ends[-1]
-    if not (first.prediction and last.prediction and first.peak.corrected and last.peak.corrected):
-        return None
-    measured = math.log(last.peak.corrected.value / first.peak.corrected.value)
-    law = math.log(last.prediction.value / first.prediction.value)
-    paper = math.log(last.case.n_train / first.case.n_train)
-    variance = _log_variance(first.peak) + _log_variance(last.peak)
-    return math.exp(((measured - paper) ** 2 - (measured - law) ** 2) / (2 * variance))
 
 
 SECTION = Section("law", "A law for the best batch size", measure, judge, draw)

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
 from noisescale.evidence.linear.regression import check_pair, lambda_path, linear_problem
-from noisescale.paper.claims import Judgement, judge_each
+from noisescale.paper.claims import Judgement, conclude, judge_each
+from noisescale.paper.runs import short
 from noisescale.paper.section import Circumstances, Context
+from noisescale.paper.statistics import SECOND
 from noisescale.seeds import random_stream
+from noisescale.uncertainty import mean_of
 
 Array = NDArray[np.float64]
 
@@ -56,7 +59,8 @@ def judge_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgemen
     ``holds`` is one answer, or one for each seed. Deciding takes at least 3 seeds and the paper's
     grid and data.
     """
-    decidable = at.seeds >= 3 and at.scale != "smoke" and at.complete
+    grid = _PER_DECADE[at.scale] >= _PER_DECADE["full"]
+    decidable = at.decides(enough=grid and n_test(at) >= _N_TEST["full"])
 
     def verdict(claim: str, holds: Any, measured: Any, uncertainty: Any = None) -> Judgement:
         return judge_each(
@@ -65,6 +69,28 @@ def judge_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgemen
             decidable=decidable,
             measured=measured,
             uncertainty=uncertainty,
+            convention=preprocessing,
+            primary=preprocessing == PREPROCESSINGS[0],
+        )
+
+    return verdict
+
+
+def judge_again_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgement]:
+    """``verdict(claim, (estimate, low, high), ...)``: by the whole intervals over seeds."""
+
+    def verdict(claim: str, *bounded: tuple[Array, float, float]) -> Judgement:
+        found = [(mean_of(values).interval(), low, high) for values, low, high in bounded]
+        return conclude(
+            claim,
+            [SECOND.inside(estimate, low, high) for estimate, low, high in found],
+            decidable=at.decidable,
+            measured=[short(estimate.value) for estimate, _, _ in found],
+            uncertainty={
+                "95 % intervals": [
+                    [short(estimate.low), short(estimate.high)] for estimate, _, _ in found
+                ]
+            },
             convention=preprocessing,
             primary=preprocessing == PREPROCESSINGS[0],
         )

@@ -9,15 +9,17 @@ per-example gradients there,
 so that 2 N h Var(w)/F, the noise scale that the fluctuations show, is g once epsilon h is small.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from noisescale.noise.scale import noise_scale
 from noisescale.paper.runs import Array
-from noisescale.uncertainty import Estimate
+from noisescale.uncertainty import Estimate, mean_of
 
 MATCHED, DOUBLED, COARSE = "equal g", "twice g", "large step"
+ALIKE = (0.9, 1.1)  # ratios of fluctuations that count as 1
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,27 @@ def agree(shown: dict[Setting, Estimate], curvature: float) -> bool | None:
         for i, a in enumerate(matched)
         for b in matched[:i]
     )
+
+
+def paired_ratios(
+    by_seed: Sequence[dict[Setting, Array]], kind: str = MATCHED
+) -> dict[tuple[Setting, Setting], Estimate]:
+    """Of the noise scales that pairs of settings show, in each seed: matched ones with one another.
+
+    With another ``kind``, its settings over the matched ones of equal batch size and momentum.
+    """
+    means = [{s: float(np.mean(blocks)) for s, blocks in shown.items()} for shown in by_seed]
+    matched = [s for s in means[0] if s.kind == MATCHED]
+    if kind == MATCHED:
+        pairs = [(a, b) for i, a in enumerate(matched) for b in matched[:i]]
+    else:
+        pairs = [
+            (a, b)
+            for a in means[0]
+            for b in matched
+            if a.kind == kind and (a.batch_size, a.momentum) == (b.batch_size, b.momentum)
+        ]
+    return {(a, b): mean_of([one[a] / one[b] for one in means]) for a, b in pairs}
 
 
 def differ(shown: dict[Setting, Estimate], curvature: float) -> bool:

@@ -1,21 +1,28 @@
-"""Figures 1 and 2 under other procedures: how the images were prepared, how the fit was reached.
+"""Reading R05-11: figures 1 and 2 under other procedures.
 
-The paper gives neither. Every cell of a grid is a way of both; in each the whole experiment of
-:mod:`noisescale.paper.logistic` is made again, and E is that of the point reached,
+How the images were prepared and how the fit was reached, the paper does not say. Every cell of a
+grid is a way of both; in each the whole experiment of :mod:`noisescale.paper.logistic` is made
+again, and E is that of the point reached,
 
     E = nll + lambda/2 |w|^2 + 1/2 ln det(I + X' D X/lambda) - N ln 2,   D = p (1 - p).
 """
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
+from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.evidence.linear.regression import check_pair, lambda_path, linear_problem
+from noisescale.paper import figure1, figure2
+from noisescale.paper.claims import Judgement, Verdict, conclude
 from noisescale.paper.logistic import LABELS, Array, Curves, CurvesBy, n_test, whiten
-from noisescale.paper.section import Context
+from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.seeds import random_stream
 
 _N_TRAIN = 800
@@ -32,8 +39,15 @@ STARTS = {
 CELLS = tuple(f"{images}, {start}" for images, start in product(IMAGES, STARTS))
 
 
-def measure_grid(context: Context) -> CurvesBy:
-    """The curves of figures 1 and 2 in every cell, by cell and labels."""
+@dataclass(frozen=True)
+class Data(Measured):
+    """The curves of figures 1 and 2, by cell and labels."""
+
+    curves: CurvesBy
+
+
+def measure(context: Context) -> Data:
+    """The whole experiment of figures 1 and 2 in every cell."""
     curves: CurvesBy = {}
     for images, start, labels in product(IMAGES, STARTS, LABELS):
         paths = [
@@ -43,7 +57,116 @@ def measure_grid(context: Context) -> CurvesBy:
         curves[f"{images}, {start}", labels] = Curves(
             _grid(context), *np.stack(paths).transpose(2, 0, 1)
         )
-    return curves
+    return Data(context.at, curves)
+
+
+def judge(data: Data) -> Findings:
+    """R05-11: whether all of C01 to C11 hold in one cell."""
+    table = {cell: _verdicts(data, cell) for cell in CELLS}
+    return Findings(
+        statement=(
+            "Four claims about figures 1 and 2 did not reproduce with raw or with whitened images "
+            "at the exact minimum of the cost. The paper does not say how its images were prepared "
+            "nor how its minima were reached. Is there one procedure under which all eleven claims "
+            "hold? Raw images and images whitened with a floor, each at the exact minimum and "
+            f"after {_STEPS[data.at.scale]:,} steps of gradient descent from three starts."
+        ),
+        readings=(_judge_cells(data, table),),
+        measurements=tuple(_measurements(data, table)),
+        remarks=(
+            "E is that of the point reached: after few steps it is larger than at the minimum by "
+            "the cost that is left, and by weights that have not yet shrunk.",
+        ),
+    )
+
+
+Table = dict[str, dict[str, Verdict]]  # by cell, by claim
+
+
+def _verdicts(data: Data, cell: str) -> dict[str, Verdict]:
+    """The first criteria of both figures in one cell."""
+    judged = [
+        judgement
+        for section in (figure1, figure2)
+        for judgement in section.judge_one(data.at, data.curves, cell)
+    ]
+    return {judgement.id: judgement.verdict for judgement in judged}
+
+
+def _held(verdicts: dict[str, Verdict]) -> list[str]:
+    return [claim for claim, verdict in verdicts.items() if verdict is Verdict.REPRODUCED]
+
+
+def _judge_cells(data: Data, table: Table) -> Judgement:
+    whole = [cell for cell, verdicts in table.items() if len(_held(verdicts)) == len(verdicts)]
+    broken = all(Verdict.NOT_REPRODUCED in verdicts.values() for verdicts in table.values())
+    best = max(table, key=lambda cell: len(_held(table[cell])))
+    missing = [claim for claim in table[best] if claim not in _held(table[best])]
+    return conclude(
+        "R05-11",
+        [True if whole else False if broken else None],
+        decidable=data.at.decides_readings,
+        measured={"all hold": whole}
+        if whole
+        else {
+            "most hold": best,
+            "of 11": len(_held(table[best])),
+            "not": ", ".join(missing),
+        },
+    )
+
+
+def _measurements(data: Data, table: Table) -> Iterator[Measurement]:
+    for cell, verdicts in table.items():
+        true, random = (data.curves[cell, labels] for labels in LABELS)
+        missing = [claim for claim in verdicts if claim not in _held(verdicts)]
+        yield Measurement(
+            cell,
+            f"{len(_held(verdicts))} of {len(verdicts)} hold; not {', '.join(missing) or 'one'}",
+            f"margins {true.margin[:, 0].mean():.3g} and {random.margin[:, 0].mean():.3g} at the "
+            f"weakest prior, E there {true.E[:, 0].mean():.4g}, lowest {true.E.min():.4g}",
+        )
+
+
+def draw(data: Data) -> tuple[Picture, ...]:
+    """Claims by cell."""
+    table = {cell: _verdicts(data, cell) for cell in CELLS}
+    claims = list(table[CELLS[0]])
+    colours = {
+        Verdict.REPRODUCED: COLOURS[2],
+        Verdict.NOT_REPRODUCED: COLOURS[1],
+        Verdict.UNDECIDED: "lightgrey",
+    }
+    with house_style():
+        figure = Figure(figsize=(9, 3.2), layout="constrained")
+        axes = figure.add_subplot()
+        for row, cell in enumerate(CELLS):
+            for column, claim in enumerate(claims):
+                verdict = table[cell][claim]
+                axes.scatter(column, row, s=220, marker="s", color=colours[verdict])
+                axes.text(
+                    column,
+                    row,
+                    {"reproduced": "+", "not reproduced": "-"}.get(verdict, "?"),
+                    ha="center",
+                    va="center",
+                    color="white" if verdict is not Verdict.UNDECIDED else "black",
+                )
+        axes.set_xticks(range(len(claims)), claims)
+        axes.set_yticks(range(len(CELLS)), CELLS)
+        axes.set(xlim=(-0.6, len(claims) - 0.4), ylim=(len(CELLS) - 0.4, -0.6))
+        axes.grid(visible=False)
+        svg = to_svg(figure)
+    told = "; ".join(f"{cell}: {len(_held(table[cell]))}" for cell in CELLS)
+    return (
+        Picture(
+            name="reading-R05-11",
+            svg=svg,
+            caption="Which of the claims about figures 1 and 2 hold under which procedure: + "
+            "holds, - does not, ? is mixed over seeds or not decided by runs of this size.",
+            alt=f"A table of claims by procedure. Claims that hold, of {len(claims)}: {told}.",
+        ),
+    )
 
 
 def _grid(context: Context) -> Array:
@@ -132,3 +255,13 @@ def _ratio(w: Array, x: Array, y: Array, precision: float) -> float:
     log_det = 2 * float(np.log(np.diag(np.linalg.cholesky(kernel))).sum())
     nll = float(np.logaddexp(0, -margins).sum())
     return nll + precision / 2 * float(w @ w) + log_det / 2 - len(x) * math.log(2)
+
+
+SECTION = Section(
+    "R05-11",
+    "Reading R05-11: one procedure for figures 1 and 2?",
+    measure,
+    judge,
+    draw,
+    reading=True,
+)

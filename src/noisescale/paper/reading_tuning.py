@@ -6,12 +6,20 @@ of accuracy: for the tuner on validation images, and at the end on test images, 
 seeds paired between the first recipe and the last.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from noisescale.paper.appendix_e import SIZES, Tuned, tune_and_test
+from noisescale.paper.appendix_e import SIZES, Tuned, draw_trail, tune_and_test
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import short
-from noisescale.paper.section import Circumstances, Context, Measurement
+from noisescale.paper.section import (
+    Circumstances,
+    Context,
+    Findings,
+    Measured,
+    Measurement,
+    Picture,
+    Section,
+)
 from noisescale.uncertainty import Estimate
 
 MARGIN = 0.002
@@ -20,12 +28,39 @@ _FACTOR = 9  # by which the batch is to grow
 _FRESH = {"smoke": 2, "quick": 3, "full": 12}
 
 
-def measure_tuning(context: Context) -> Tuned:
+@dataclass(frozen=True)
+class Data(Measured):
+    """One tuning, on MNIST."""
+
+    tuned: Tuned
+
+
+def measure(context: Context) -> Data:
     """The heuristic of appendix E on MNIST from the paper's own learning rate."""
     size = replace(SIZES[context.scale], n_fresh=_FRESH[context.scale], fashion=False)
-    return tune_and_test(
+    tuned = tune_and_test(
         context, context.data, size, learning_rate=_LEARNING_RATE, tolerance=MARGIN
     )
+    return Data(context.at, tuned)
+
+
+def judge(data: Data) -> Findings:
+    """R31."""
+    return Findings(
+        statement=(
+            "Appendix E begins at a learning rate of 0.1. The paper's costs are averaged over the "
+            "ten classes as well, so its 0.1 is 0.01 of the usual unit. The heuristic is followed "
+            f"from there, a loss of less than {MARGIN:g} of accuracy counting as none."
+        ),
+        readings=(judge_tuning(data.at, data.tuned),),
+        measurements=tuple(tuning_measurements(data.tuned)),
+        remarks=tuple(f"{note}." for note in data.tuned.result.notes),
+    )
+
+
+def draw(data: Data) -> tuple[Picture, ...]:
+    """The trail of the tuning."""
+    return (replace(draw_trail(data.tuned), name="reading-R31"),)
 
 
 def judge_tuning(at: Circumstances, tuned: Tuned) -> Judgement:
@@ -72,3 +107,8 @@ def tuning_measurements(tuned: Tuned) -> list[Measurement]:
         ),
         Measurement("in the paper's unit: conclusion", result.conclusion, "on validation images"),
     ]
+
+
+SECTION = Section(
+    "R31", "Reading R31: appendix E in the paper's unit", measure, judge, draw, reading=True
+)

@@ -6,7 +6,7 @@ where the window starts makes no difference to where it ends.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ from noisescale.paper.batches import CONVENTION, LEARNING_RATE, MOMENTUM, N_TRAI
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.section import Circumstances, Context, Measurement, ScaleName
+from noisescale.paper.statistics import SECOND, SLOPES
 from noisescale.sweep import RunConfig, make_plan
 from noisescale.sweep.peak import Peak
-from noisescale.sweep.rules import ScalingRule
+from noisescale.sweep.rules import RulePoint, ScalingRule, fit_line
 from noisescale.uncertainty import Estimate
 
 # Every size below 10, then a ratio of about the square root of two.
@@ -209,6 +210,45 @@ def judge_slope(
         },
         convention=CONVENTION,
     )
+
+
+Top = tuple[float, Estimate]  # what the best is to be proportional to, and the best
+
+
+def resolved_tops(points: Iterable[RulePoint]) -> list[Top]:
+    """Of resolved peaks, with the cubic's bias taken off and the grid's scatter in their errors."""
+    return [
+        (point.x, point.peak.corrected)
+        for point in points
+        if point.peak.undetermined is None and point.peak.corrected is not None
+    ]
+
+
+def judge_slope_again(
+    at: Circumstances, claim: str, tops: Sequence[Top], *, fewest: int = 3
+) -> Judgement:
+    """Whether the slope is 1 within 0.15, by the whole of its interval, from ``fewest`` tops on."""
+    slope = slope_of(tops)
+    enough = slope is not None and len(tops) >= fewest
+    return conclude(
+        claim,
+        [SECOND.inside(slope, *SLOPES) if slope is not None and enough else None],
+        decidable=at.decidable,
+        measured=None if slope is None else {"slope": short(slope.value)},
+        uncertainty=None
+        if slope is None
+        else {"95 % interval": [short(slope.low), short(slope.high)], "settings used": len(tops)},
+        convention=CONVENTION,
+    )
+
+
+def slope_of(tops: Sequence[Top]) -> Estimate | None:
+    """Of the line through them in logarithms; None with fewer than three."""
+    if len(tops) < 3:
+        return None
+    errors = np.array([top.std / top.value for _, top in tops])
+    places = np.log([top.value for _, top in tops])
+    return fit_line(np.log([x for x, _ in tops]), places, errors).slope
 
 
 def describe(rule: ScalingRule, how: str) -> tuple[Measurement, ...]:

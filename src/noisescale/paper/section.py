@@ -5,10 +5,11 @@ what they mean, ``draw(data)`` shows them; both see nothing else, so that a verd
 made again tomorrow, or on another machine, is the same, and editing either measures nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_type_hints
+from typing import Any, Literal, Protocol, TypeVar, cast, get_type_hints
 
 from noisescale.data import Dataset
 from noisescale.jobs.engines import Engine
@@ -16,6 +17,7 @@ from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
 from noisescale.paper.claims import Judgement
 from noisescale.paper.keeping import keep_part, read_part
+from noisescale.paper.parts import Part, make_parts
 from noisescale.paper.provenance import code_hash
 from noisescale.paper.runs import Runs
 from noisescale.sweep import RunConfig, run_sweep
@@ -40,10 +42,23 @@ class Circumstances:
     complete: bool
     fingerprint: str
 
+    def decides(self, *, enough: bool, seeds: int = 3) -> bool:
+        """Whether a claim can be decided: all of the data, so many seeds, and ``enough`` else.
+
+        What else a claim rests on (updates, batches, images, precision) its section knows; the
+        name of the scale is none of it.
+        """
+        return enough and self.complete and self.seeds >= seeds
+
     @property
     def decidable(self) -> bool:
-        """Whether a measurement of this size can decide claims: full scale, data and seeds."""
-        return self.scale == "full" and self.seeds >= 3 and self.complete
+        """The same for claims about networks of the paper's size trained to the end."""
+        return self.decides(enough=self.scale == "full")
+
+    @property
+    def decides_readings(self) -> bool:
+        """Whether it can decide second readings, which ask for five seeds."""
+        return self.decidable and self.seeds >= 5
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,25 @@ class Measured:
     """What every section's data begin with."""
 
     at: Circumstances
+
+
+class Workplace(Protocol):
+    """What a part of a measurement may ask for, in this process or in a worker."""
+
+    @property
+    def data(self) -> Dataset:
+        """The images."""
+        ...
+
+    @property
+    def scale(self) -> ScaleName:
+        """How much to do."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """Where to tell how far it is; a worker has nobody to tell."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -89,19 +123,29 @@ class Context:
         """
         if self.folder is None:
             return measure(self, **arguments)
-        key = {
-            "part": measure.__name__,
-            "arguments": arguments,
-            "scale": self.scale,
-            "data": self.data.fingerprint,
-            "code": code_hash(measure),
-        }
+        key = self._part(measure, arguments).depends_on
         kind = get_type_hints(measure)["return"]
         kept, value = read_part(self.folder, key, kind)
         if not kept:
             value = measure(self, **arguments)
             keep_part(self.folder, key, value)
         return cast(T, value)
+
+    def make_ahead(self, calls: Mapping["partial[Any]", float]) -> None:
+        """Have the workers measure parts that :meth:`kept` is going to be asked for.
+
+        ``calls`` are of functions of a module that need a :class:`Workplace` alone, each with the
+        seconds that it may take: the longest begin first.
+        """
+        if self.folder is not None:
+            parts = [self._part(call.func, call.keywords, cost) for call, cost in calls.items()]
+            make_parts(self.folder, parts, self.engine, self.progress)
+
+    def _part(
+        self, measure: Callable[..., Any], arguments: Mapping[str, Any], cost: float = 1.0
+    ) -> Part:
+        data = self.data
+        return Part(measure, arguments, self.scale, data.name, data.fingerprint, cost)
 
     def once(self, measure: Callable[["Context"], T]) -> T:
         """``measure(context)``, computed by the first of the sections that share it."""
@@ -131,23 +175,36 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a section's data say."""
+    """What a section's data say.
+
+    ``second``: the same claims by second statistics, see :mod:`noisescale.paper.statistics`;
+    ``readings``: second readings of claims, see :mod:`noisescale.paper.readings`.
+    """
 
     statement: str
     judgements: tuple[Judgement, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     remarks: tuple[str, ...] = ()
+    second: tuple[Judgement, ...] = ()
+    readings: tuple[Judgement, ...] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report: a figure's number, an appendix's letter, or a word."""
+    """A section of the report: a figure's number, an appendix's letter, or a word.
+
+    A ``reading`` has its id from the reading that it measures. Only five seeds at full scale decide
+    one, so smaller scales measure it where it is asked for, and not by default.
+    ``quick_seeds``: what it takes to decide its claims, where the quick scale can afford that.
+    """
 
     id: str
     title: str
     measure: Callable[[Context], Any]
     judge: Callable[[Any], Findings]
     draw: Callable[[Any], tuple[Picture, ...]]
+    reading: bool = False
+    quick_seeds: int = 1
 
     @property
     def kind(self) -> type:

@@ -17,6 +17,12 @@ from noisescale.paper import (
     figure10,
     figure11,
     law,
+    reading_curvature,
+    reading_grid,
+    reading_longer,
+    reading_posterior,
+    reading_steps,
+    reading_tuning,
     units,
 )
 from noisescale.paper.section import Section
@@ -41,5 +47,11 @@ SECTIONS: dict[str, Section] = {
         appendix_c,
         appendix_d,
         appendix_e,
+        reading_grid,
+        reading_longer,
+        reading_steps,
+        reading_tuning,
+        reading_curvature,
+        reading_posterior,
     )
 }

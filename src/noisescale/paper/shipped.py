@@ -1,10 +1,13 @@
 """The full-scale data that ship with noisescale: a document a section, and tables of runs."""
 
+from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 from noisescale.paper.documents import Kept, read
-from noisescale.paper.section import Section
+from noisescale.paper.runs import Runs
+from noisescale.paper.section import Measured, Section
 from noisescale.sweep.tables import TableSource
 
 
@@ -28,6 +31,12 @@ def shipped(section: Section) -> Kept | None:
     """A section's data at full scale; None if none are shipped that this version can read."""
     place = folder()
     return None if place is None else read(shipped_path(place, section), section, _tables(place))
+
+
+def runs_of(data: Measured) -> Iterator[Runs]:
+    """All runs that a section's data name."""
+    values = (getattr(data, field.name) for field in fields(data))
+    return (value for value in values if isinstance(value, Runs))
 
 
 @cache

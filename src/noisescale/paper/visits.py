@@ -17,7 +17,7 @@ from noisescale.paper import location
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.location import NAMES, Landscape, Minimum, basin_of, gradient
 from noisescale.paper.runs import Array, short
-from noisescale.paper.section import Circumstances, Context, Measurement, Picture
+from noisescale.paper.section import Context, Measurement, Picture
 from noisescale.paper.style import plain_log
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -31,6 +31,7 @@ _DRAWS = 20
 _GRID = {"smoke": 101, "quick": 301, "full": 601}  # points a side, for quadrature
 
 
+_PRECISE = 0.02  # standard error of a share of the time that can tell it from another
 _SHOWN_TEMPERATURES = np.geomspace(0.4, 4, 60)
 _SHOWN_SAMPLES = 1_500
 _SHOWN_GRID = 121  # points a side, of the basins as drawn
@@ -83,7 +84,7 @@ def measure_visits(context: Context) -> Visits:
     )
 
 
-def judge_visits(at: Circumstances, visits: Visits) -> Judgement:
+def judge_visits(visits: Visits) -> Judgement:
     """C30: frequencies within 3 SE of the evidences, the step small enough."""
     stds = np.array([seen.std for seen in visits.at_one])
     off = np.abs([seen.value for seen in visits.at_one] - visits.expected) / stds
@@ -92,7 +93,7 @@ def judge_visits(at: Circumstances, visits: Visits) -> Judgement:
         "C30",
         # A step that is too large says nothing of the claim, so it cannot refute it.
         [bool((off < 3).all()), True if small.all() else None],
-        decidable=at.scale == "full",
+        decidable=bool(stds.max() <= _PRECISE),
         measured={
             f"share of the {name} minimum": short(seen.value)
             for name, seen in zip(NAMES, visits.at_one, strict=True)

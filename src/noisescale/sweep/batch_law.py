@@ -3,7 +3,9 @@
 The peaks are those of :func:`noisescale.find_peak`, ``corrected``: less the cubic's bias, with the
 seeds' noise and the grid in their errors s_i. The constants, and the scatter s of ln B_opt about
 the law, maximise the likelihood of ln B_i ~ N(ln B_opt(theta), s_i^2 + s^2). Their intervals come
-from a bootstrap in which every peak's runs are drawn anew, as they are for the peak's own error.
+from a parametric bootstrap: every ln B_i is drawn anew with its s_i, which holds the spread of its
+runs, and with s, and the law fitted again. (Drawing the seeds themselves would tell less: three of
+them have ten distinct resamples.)
 """
 
 import math
@@ -161,6 +163,7 @@ class _Fit:
         self.sharpness, self.power = sharpness, power
         # With as many constants as peaks the scatter cannot be told from them.
         self.free_scatter = len(points) > (2 if power is not None else 3) + 1
+        self.free = np.array([True, power is None, True, self.free_scatter])
 
     def solve(self, logs: Array, errors: Array, near: _Solution | None = None) -> _Solution:
         scale = float(np.median(logs - np.log(self.effective) - 0.2 * self.sizes))
@@ -170,18 +173,25 @@ class _Fit:
             starts = [[math.log(a), alpha, math.log(c), math.log(max(near.scatter, 0.02))]]
         cost = self._cost(logs, errors)
         options = {"maxiter": 4_000, "maxfev": 4_000, "xatol": 1e-5, "fatol": 1e-7}
-        tries = [minimize(cost, at, method="Nelder-Mead", options=options) for at in starts]
-        a, alpha, c, s = self._free(min(tries, key=lambda found: float(found.fun)).x)
+        tries = [
+            minimize(cost, np.array(at)[self.free], method="Nelder-Mead", options=options)
+            for at in starts
+        ]
+        a, alpha, c, s = self._all(min(tries, key=lambda found: float(found.fun)).x)
         return _Solution((math.exp(a), alpha, math.exp(c)), math.exp(s))
 
-    def _free(self, x: Array) -> tuple[float, float, float, float]:
-        alpha = float(x[1]) if self.power is None else self.power
-        s = max(float(x[3]), math.log(_LEAST_SCATTER)) if self.free_scatter else None
-        return float(x[0]), alpha, float(x[2]), math.log(_ASSUMED_SCATTER) if s is None else s
+    def _all(self, x: Array) -> tuple[float, float, float, float]:
+        """The parameters, of which ``x`` has those that are fitted."""
+        given = iter(x.tolist())
+        a = next(given)
+        alpha = next(given) if self.power is None else self.power
+        c = next(given)
+        s = next(given) if self.free_scatter else math.log(_ASSUMED_SCATTER)
+        return a, alpha, c, max(s, math.log(_LEAST_SCATTER))
 
     def _cost(self, logs: Array, errors: Array) -> Callable[[Array], float]:
         def cost(x: Array) -> float:
-            a, alpha, c, s = self._free(x)
+            a, alpha, c, s = self._all(x)
             if abs(alpha) > 3 or abs(c) > 20 or abs(s) > 10:
                 return 1e12
             variance = errors**2 + math.exp(2 * s)

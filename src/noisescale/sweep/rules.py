@@ -88,7 +88,7 @@ class ScalingRule(Displayed):
     optimal_noise_scale: Estimate | None
     noise_scale_elsewhere: Estimate | None
     scatter: float | None
-    _line: "_Line | None" = None
+    _line: "Line | None" = None
 
     @property
     def n_resolved(self) -> int:
@@ -198,10 +198,10 @@ def fit_scaling_rule(
     errors = np.array([point.log_std for point in used])
     if np.ptp(x) < 1e-6:
         raise InputError(f"the values of {over} are too close together to fit a slope.")
-    line = _fit_line(x, np.log(B), errors)
+    line = fit_line(x, np.log(B), errors)
     exact = None
     if optimum == "batch_size":  # d log y/d log B = N/(N - B)
-        exact = _fit_line(x, np.log(1 / (1 / B - 1 / N)), errors * N / (N - B))
+        exact = fit_line(x, np.log(1 / (1 / B - 1 / N)), errors * N / (N - B))
     return ScalingRule(
         over=over,
         optimum=optimum,
@@ -231,7 +231,7 @@ def _check_settings(frame: pd.DataFrame) -> None:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """A weighted straight line, its covariance, and how the points scatter about it."""
 
     coefficients: Array  # intercept, slope
@@ -242,12 +242,14 @@ class _Line:
 
     @property
     def slope(self) -> Estimate:
+        """With its interval by Student's t."""
         std = math.sqrt(self.covariance[1, 1])
         half = float(stats.t.ppf(0.975, self.freedom)) * std
         middle = float(self.coefficients[1])
         return Estimate(middle, std, middle - half, middle + half)
 
     def p_value(self, slope: float) -> float:
+        """How likely a slope this far from ``slope`` is, if that is the true one."""
         distance = float(self.coefficients[1]) - slope
         if self.covariance[1, 1] == 0:  # points without noise, exactly on a line
             return float(distance == 0)
@@ -267,7 +269,8 @@ def _between(value: float, low: float, high: float) -> Estimate:
     return Estimate(value, low=low, high=high)
 
 
-def _fit_line(x: Array, y: Array, errors: Array) -> _Line:
+def fit_line(x: Array, y: Array, errors: Array) -> Line:
+    """The line through points with these errors; equal weights if an error is not known."""
     freedom = len(x) - 2
     known = bool(np.isfinite(errors).all() and (errors > 0).all())
     weights = 1 / errors if known else np.ones(len(x))
@@ -280,7 +283,7 @@ def _fit_line(x: Array, y: Array, errors: Array) -> _Line:
     factor = max(1.0, scatter) if known else scatter
     typical = factor * float(np.sqrt(np.mean(1 / weights**2)))
     covariance = np.asarray(inverse * factor**2, float)
-    return _Line(coefficients, covariance, scatter, typical, freedom)
+    return Line(coefficients, covariance, scatter, typical, freedom)
 
 
 def _geometric_mean(logs: Array, errors: Array, *, another: bool = False) -> Estimate:

@@ -1,14 +1,29 @@
 """Runs that ship as tables: ``figure*.csv``, a row a run, ``curves.csv``, a row an evaluation."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+
+from noisescale.sweep.config import RunConfig
 
 _LISTS = ["hidden_widths"]
 _TEXTS = ["key", "status", "cost_convention", *_LISTS]
 _WHOLE = ["batch_size", "n_train", "steps", "seed", "n_classes", "step"]
+# What a table tells of a run's configuration; the rest is as it is unless told otherwise.
+_CONFIGURED = (
+    "learning_rate",
+    "batch_size",
+    "momentum",
+    "n_train",
+    "steps",
+    "prior_precision",
+    "cost_convention",
+    "hidden_widths",
+    "seed",
+)
 
 
 class TableSource:
@@ -34,6 +49,20 @@ class TableSource:
     def curves(self, keys: Iterable[str]) -> pd.DataFrame:
         """A row an evaluation, ordered by key and step."""
         return self._curves[self._curves["key"].isin(set(keys))]
+
+
+def config_of(row: "pd.Series[Any]", taken: Sequence[int] = ()) -> RunConfig | None:
+    """The configuration whose hash is the row's key; None if the table does not tell it.
+
+    ``taken`` are the steps at which the run's metrics were taken, if they ship. The tables do not
+    name how often that was: the key tells.
+    """
+    told = {name: row[name] for name in _CONFIGURED} | {"data": row.get("data", "mnist")}
+    for evaluate_at in ("final", "log", *([tuple(int(step) for step in taken)] if taken else [])):
+        config = RunConfig(**told, evaluate_at=evaluate_at)
+        if config.key == row["key"]:
+            return config
+    return None
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from typing import Any
 
 from noisescale.errors import InputError
 from noisescale.noise.watch.record import NoiseRecord
+from noisescale.torch.watched import UnwatchableError
 from noisescale.torch.watching import Watch, watch
 
 _SETTINGS = {
@@ -38,8 +39,11 @@ def begin(
     dataset: Any,
     hooked: bool,
     state: dict[str, Any] | None = None,
-) -> Watch:
+) -> NoiseRecord:
     """A watch of ``model``; the size of the training set is the data set's, if it is not chosen.
+
+    A model that cannot be watched (FSDP) is trained all the same: a warning says why, and the
+    record stays empty.
 
     Args:
         model: what is called, wrappers and all.
@@ -55,7 +59,12 @@ def begin(
             n_train = len(dataset) or None
         except (TypeError, NotImplementedError):  # a stream
             n_train = None
-    made = Watch(model, optimizer, **(chosen | {"n_train": n_train}), hooked=hooked)
+    try:
+        made = Watch(model, optimizer, **(chosen | {"n_train": n_train}), hooked=hooked)
+    except UnwatchableError as error:
+        empty = NoiseRecord(n_train=n_train, decay=chosen["decay"], unit=chosen["unit"])
+        empty.note(str(error), warn=True)
+        return empty
     if state is not None and "n_updates" in state:
         made.load_state_dict(state)
     return made

@@ -15,13 +15,21 @@ from torch.func import grad
 from torch.utils.flop_counter import FlopCounterMode
 
 from noisescale.evidence.pace import advance, stage
-from noisescale.evidence.problem import Array, Facts, Kronecker, Moments, Rows
+from noisescale.evidence.problem import (
+    Array,
+    Facts,
+    Kronecker,
+    Moments,
+    Precision,
+    Rows,
+    by_examples,
+)
 from noisescale.torch.derivatives import Ways
 from noisescale.torch.factors import Factor, compact_numbers, sums
 from noisescale.torch.kernel import FactorKernel, factor_kernel
 from noisescale.torch.kronecker import kronecker_factors
 from noisescale.torch.model import TorchModel
-from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
+from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
@@ -127,7 +135,31 @@ class ByExamples:
         few = min(BLOCK_BYTES / (width * numbers), BLOCK_FLOPS / ((1 + 2 * k) * self.pass_flops))
         return int(np.clip(few, 1, self.n_train))
 
-    def layer_kernel(self, L: Array, rows: Rows) -> FactorKernel | None:
+    def squared_norms(self, L: Array, rows: Rows) -> Array:
+        """The squared length of each row in units of the prior."""
+        gradients, parts = self.gradients("float64"), [np.zeros(0)]
+        columns = gradients.columns
+        one = {name: float(L[at][0]) for name, at in columns.items() if np.ptp(L[at]) == 0}
+        formed = len(one) < len(columns)
+        size = self.rows_at_once() if formed else self._rows_unformed("float64")
+        stage("diagonal", len(rows))
+        for block in by_examples(rows, size):
+            shape = RowBlock.of(block)
+            c = self.tensor(shape.coefficients, "float64")
+            norms = np.zeros(len(shape.examples) * c.shape[1])
+            for name, factor in gradients.factors(shape.examples, c).items():
+                if name in one:
+                    norms += to_numpy(factor.squared_norms()).ravel() / one[name]
+                else:
+                    g = to_numpy(factor.gradients().flatten(0, 1))
+                    norms += np.einsum("rp,rp->r", g, g / L[columns[name]])
+            parts.append(norms[shape.places])
+            advance(len(block))
+        return np.concatenate(parts)
+
+    def layer_kernel(
+        self, L: Array, rows: Rows, precision: Precision = "float64"
+    ) -> FactorKernel | None:
         """The kernel between rows by layer rules; None if it does not fit into memory."""
         return factor_kernel(self.gradients("float64"), L, rows, self.rows_at_once())
 

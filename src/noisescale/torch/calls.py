@@ -39,11 +39,22 @@ def tensors(tree: Any) -> list[Tensor]:
 
 
 def outputs_of(returned: Any) -> Tensor | None:
-    """The outputs among what a module returned; None if there is no telling."""
+    """The outputs of examples among what a module returned; None if there is no telling.
+
+    >>> outputs_of((torch.tensor(0.7), torch.zeros(2, 3))).shape  # a loss, then what it is of
+    torch.Size([2, 3])
+    """
     try:
-        return logits_of(returned)
+        outputs = logits_of(returned)
     except InputError:
         return None
+    return next((t for t in (outputs, *tensors(returned)) if t.ndim), None)
+
+
+def loss_of(returned: Any) -> Tensor | None:
+    """The loss that a module computes itself: the number among what it returned; None if none."""
+    told = getattr(returned, "loss", None)
+    return next((t for t in tensors((told, returned)) if not t.ndim and t.requires_grad), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +85,17 @@ class Call:
 
     def outputs(self, module: nn.Module, values: Mapping[str, Tensor]) -> Tensor:
         """The module's outputs (n, numbers) with these parameters and buffers of its own."""
-        returned = functional_call(module, dict(values), self.args, self.kwargs)
-        made = logits_of(returned)
-        return made.reshape(len(made), -1)
+        made = outputs_of(self.returned(module, values))
+        if made is None:
+            raise ValueError("it returns no outputs of single examples")
+        n = self.n or len(made)
+        if len(made) % n:
+            raise ValueError(f"it returns {len(made)} rows of outputs for {n} examples")
+        return made.reshape(n, -1)
+
+    def returned(self, module: nn.Module, values: Mapping[str, Tensor]) -> Any:
+        """Whatever the module returns with these parameters and buffers of its own."""
+        return functional_call(module, dict(values), self.args, self.kwargs)
 
 
 @contextmanager
@@ -98,6 +117,21 @@ def undisturbed(module: nn.Module, *, evaluation: bool = False) -> Iterator[None
         finally:
             for part, mode in modes:
                 part.training = mode
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """Several calls of one module with the same examples, whose outputs lie side by side."""
+
+    each: tuple[Call, ...]
+
+    def some(self, examples: Any) -> "Calls":
+        """With these examples alone (a slice or whole numbers)."""
+        return Calls(tuple(call.some(examples) for call in self.each))
+
+    def outputs(self, module: nn.Module, values: Mapping[str, Tensor]) -> Tensor:
+        """The outputs (n, numbers) with these parameters and buffers of the module's own."""
+        return torch.cat([call.outputs(module, values) for call in self.each], dim=1)
 
 
 def fixed_values(module: nn.Module) -> dict[str, Tensor]:

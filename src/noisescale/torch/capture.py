@@ -24,6 +24,7 @@ from noisescale.torch.factors import Factor, added
 from noisescale.torch.layer_rules import rule_of
 
 _TRIES = 8  # layers that are tried as seeing the same for every example
+_ROUNDED = 64  # roundings of the largest gradient that another one may be off by
 AGREEMENT = 1e-3  # of a gradient: rounding is far below, a rule that does not fit far above
 
 
@@ -124,6 +125,12 @@ def record(plan: Plan, n: int, run: Callable[[], Tensor]) -> Recording:
     return recording
 
 
+def input_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+    """The first tensor that a layer was called with, detached; None without one."""
+    given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+    return None if given is None else given.detach()
+
+
 @contextmanager
 def _hooks(recording: Recording, n: int) -> Any:
     handles = []
@@ -131,8 +138,10 @@ def _hooks(recording: Recording, n: int) -> Any:
 
         def keep(
             module: nn.Module, args: Any, kwargs: Any, output: Tensor, layer: Layer = layer
-        ) -> Tensor:
-            a = (args[0] if args else kwargs["input"]).detach()
+        ) -> Tensor | None:
+            a = input_of(args, kwargs)
+            if a is None or not isinstance(output, Tensor):  # no layer as rules know them
+                return None
             if layer.path in recording.plan.shared:  # a copy for each example
                 a, output = (t.expand(n, *t.shape[t.shape[0] == 1 :]) for t in (a, output))
             z = output if output.requires_grad else output.detach().requires_grad_()
@@ -192,11 +201,15 @@ def _try(
         found = recording.factors(c[:, None])
     except (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeError):
         return frozenset()
-    for name in plan.followed & found.keys() - skipped:
-        wanted = torch.stack([each[name].reshape(-1) for each in reference])
+    names = plan.followed & found.keys() - skipped
+    wanted = {name: torch.stack([each[name].reshape(-1) for each in reference]) for name in names}
+    # A gradient that is zero by symmetry (of attention's keys' bias) is what rounding leaves.
+    largest = max((float(g.abs().amax()) for g in wanted.values()), default=0.0)
+    rounding = _ROUNDED * torch.finfo(c.dtype).eps * largest
+    for name, g in wanted.items():
         made = found[name].gradients()[:, 0]
-        if made.shape == wanted.shape:
-            error = (made - wanted).abs().amax()
-            if error <= AGREEMENT * wanted.abs().amax():
+        if made.shape == g.shape:
+            error = (made - g).abs().amax()
+            if error <= AGREEMENT * g.abs().amax() + rounding:
                 agreed.add(name)
     return frozenset(agreed)

@@ -18,6 +18,25 @@ _CHECKED = 3  # examples
 
 
 @dataclass(eq=False)
+class Seen:
+    """One call of a module, whose backward pass is running or yet to come.
+
+    Attributes:
+        call: with what it was made; None if it need not be made again.
+        n: among how many examples.
+        outputs: what it returned; None if nobody is to look at it.
+        b: the gradient at its outputs; None until it was seen.
+        slope: the gradient at the loss that the module computes itself; None if there is none.
+    """
+
+    call: Call | None
+    n: int
+    outputs: Tensor | None = None
+    b: Tensor | None = None
+    slope: Tensor | None = None
+
+
+@dataclass(eq=False)
 class Entry:
     """How the parameters of a module are followed.
 
@@ -25,17 +44,21 @@ class Entry:
         module: what is called.
         plan: of the parameters that rules follow, by their names in the whole model.
         rest: the other free parameters' names, in the module and in the whole model.
+        compiled: whether it runs compiled, so that all of it is seen by making its calls again.
         unchecked: why rules could not be compared with plain differentiation; None if they were.
         left: parameters that turned out not to be seen after all, and why.
-        calls: of the pass that is running, with the gradients at their outputs.
+        summed: whether examples that were differentiated alone were seen to add up.
+        calls: of the pass that is running.
     """
 
     module: nn.Module
     plan: Plan
     rest: dict[str, str]
+    compiled: bool = False
     unchecked: str | None = None
     left: dict[str, str] = field(default_factory=dict)
-    calls: list[tuple[Call, Tensor]] = field(default_factory=list)
+    summed: bool = False
+    calls: list[Seen] = field(default_factory=list)
 
     def followed(self, rules_alone: bool) -> set[str]:
         """The parameters that are seen, as the whole model calls them."""
@@ -48,7 +71,7 @@ class Entry:
         self.rest = {own: name for own, name in self.rest.items() if name not in self.left}
 
 
-def make_entry(module: nn.Module, call: Call, known: Mapping[int, str]) -> Entry:
+def make_entry(module: nn.Module, call: Call, known: Mapping[int, str], *, compiled: bool) -> Entry:
     """The entry of a module from its first call; ``known`` names parameters by their id."""
     free = [name for name, p in module.named_parameters() if p.requires_grad]
     names = {name: known[id(p)] for name, p in module.named_parameters() if p.requires_grad}
@@ -58,7 +81,7 @@ def make_entry(module: nn.Module, call: Call, known: Mapping[int, str]) -> Entry
     except Exception as error:  # whatever a user's module may raise when it is called like this
         unchecked = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     rest = {name: names[name] for name in free if name not in plan.followed}
-    return Entry(module, _renamed(plan, names), rest, unchecked)
+    return Entry(module, _renamed(plan, names), rest, compiled, unchecked)
 
 
 def _checked(module: nn.Module, call: Call, plan: Plan) -> Plan:

@@ -5,7 +5,8 @@ without axes for several rows and without forming what need not be formed:
 
     Linear   Gram matrices   sum_its (a_it . a_is + 1)(b_it . b_is), whose 1 is the bias's part,
              or directly     |sum_t b_it a_it'|^2, whichever takes less arithmetic
-    Conv     directly, as the weight gradient of one convolution with n times as many groups
+    Conv     directly, as the weight gradient of one convolution with n times as many groups; as
+             Linear on patches where such a convolution is slow
     norms    (n, channels) numbers, formed
     tables   rows that were looked up, each once an example
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from noisescale.torch.factors import Factor, Formed, Lookup, Outer
-from noisescale.torch.layer_rules import rule_of
+from noisescale.torch.layer_rules import patches, rule_of
 
 Metric = Mapping[str, Tensor]  # weights of the squared entries, by a parameter's own name
 Fast = Callable[[nn.Module, Tensor, Tensor, int, frozenset[str]], Tensor]
@@ -29,6 +30,9 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 # Small products run at a lower rate than large ones: what Gram matrices must save to be taken.
 _GRAM_PRICE = 1.3
 _BLOCK = 2**24  # numbers of gradients that are formed at a time
+# A convolution of many groups is slow with few input channels, and where gradients have many more
+# numbers than outputs have places.
+_FEW_CHANNELS, _MANY_NUMBERS = 4, 256
 
 
 def sum_of_squares(
@@ -73,8 +77,14 @@ def squares_of(factor: Factor, metric: Tensor | None) -> Tensor:
 
 
 def _linear(layer: nn.Module, a: Tensor, b: Tensor, n: int, names: frozenset[str]) -> Tensor:
-    a, b = a.reshape(n, -1, a.shape[-1]), b.reshape(n, -1, b.shape[-1])  # (n, T, i), (n, T, o)
-    T, i, o = a.shape[1], a.shape[2], b.shape[2]
+    a, b = a.reshape(n, -1, a.shape[-1]), b.reshape(n, -1, b.shape[-1])
+    return _multiplied(layer, a, b, names)
+
+
+def _multiplied(layer: nn.Module, a: Tensor, b: Tensor, names: frozenset[str]) -> Tensor:
+    """A weight that multiplies inputs a (n, T, i), with gradients b (n, T, o) at the outputs."""
+    n, T, i = a.shape
+    o = b.shape[2]
     bias = layer.bias is not None and "bias" in names
     if "weight" not in names:
         return _square(b.sum(dim=1))
@@ -94,13 +104,17 @@ def _linear(layer: nn.Module, a: Tensor, b: Tensor, n: int, names: frozenset[str
 
 
 def _convolution(layer: nn.Module, a: Tensor, b: Tensor, n: int, names: frozenset[str]) -> Tensor:
-    if len(a) != n or layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+    plain = len(a) == n and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    o, i, *size = layer.weight.shape
+    numbers, places = layer.weight.numel() // layer.groups, b.shape[2:].numel()
+    if plain and layer.groups == 1 and (i <= _FEW_CHANNELS or numbers > _MANY_NUMBERS * places):
+        return _multiplied(layer, patches(layer, a)[:, 0], b.flatten(2).mT, names)
+    if not plain:
         made = factors_of(layer, a, b, n, names)
         return torch.stack([squares_of(f, None) for f in made.values()]).sum()
     total = b.new_zeros(())
     if "weight" in names:
         weight_gradient = nn.grad.conv1d_weight if b.ndim == 3 else nn.grad.conv2d_weight
-        o, i, *size = layer.weight.shape
         together = weight_gradient(
             a.reshape(1, -1, *a.shape[2:]),
             (n * o, i, *size),

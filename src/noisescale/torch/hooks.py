@@ -73,6 +73,26 @@ def on_gradient(z: Tensor, function: Callable[[Tensor], None]) -> None:
         z.register_hook(function)
 
 
+def is_behind(z: Tensor, loss: Tensor) -> bool:
+    """Whether the loss was made from ``z``, as far as the graph tells.
+
+    >>> w = torch.ones(2, requires_grad=True)
+    >>> z = 2 * w
+    >>> is_behind(z, (z + 1).sum()), is_behind(z, w.sum())
+    (True, False)
+    """
+    open_nodes, met = [loss.grad_fn], {None}
+    while open_nodes:
+        node = open_nodes.pop()
+        if node in met:
+            continue
+        if node is z.grad_fn:
+            return z is loss or node is not loss.grad_fn  # one node may have made both
+        met.add(node)
+        open_nodes += [parent for parent, _ in node.next_functions]
+    return False
+
+
 def when_backward_ends(function: Callable[[], None]) -> None:
     """Call the function once, at the end of the backward pass that is running."""
     torch.autograd.Variable._execution_engine.queue_callback(function)

@@ -6,17 +6,18 @@ For a weight G G' is either a product of formed gradients (2 i o operations an e
 matrices of inputs and output gradients, T^2 (o + i/k^2): whichever counts fewer.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from noisescale.evidence.occam.kernel import LEFT_OUT, add_products, rows_fit
+from noisescale.evidence.occam.kernel import AT_ONCE, LEFT_OUT, add_products, rows_fit
 from noisescale.evidence.pace import advance, stage
-from noisescale.evidence.problem import Array, Rows
+from noisescale.evidence.problem import Array, Rows, by_examples
 from noisescale.torch.factors import Factor, Formed
-from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
+from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy
 
 
@@ -24,7 +25,7 @@ class FactorKernel:
     """K from factors of gradients: formed and held, or multiplied as they are."""
 
     def __init__(self, gradients: ExampleGradients, L: Array, rows: Rows, size: int) -> None:
-        self.gradients, self.n_rows = gradients, len(rows)
+        self.gradients, self.rows, self.n_rows = gradients, rows, len(rows)
         used = {name: at for name, at in gradients.columns.items() if L[at].min() < LEFT_OUT}
         self.precisions: dict[str, float] = {}  # of what is multiplied as it is
         self.factors: list[dict[str, Factor]] = []
@@ -33,10 +34,7 @@ class FactorKernel:
         stage("rows", len(rows))
         start = 0
         for block in by_examples(rows, size):
-            shape = RowBlock.of(block)
-            found = gradients.factors(
-                shape.examples, gradients.problem.tensor(shape.coefficients, gradients.precision)
-            )
+            shape, found = self._factors_of(block)
             if start == 0:
                 self._choose({name: found[name] for name in used}, L)
             stop = start + len(block)
@@ -48,6 +46,11 @@ class FactorKernel:
             self.places.append(shape.places)
             start = stop
             advance(len(block))
+
+    def _factors_of(self, rows: Rows) -> tuple[RowBlock, dict[str, Factor]]:
+        shape = RowBlock.of(rows)
+        c = self.gradients.problem.tensor(shape.coefficients, self.gradients.precision)
+        return shape, self.gradients.factors(shape.examples, c)
 
     def _choose(self, found: dict[str, Factor], L: Array) -> None:
         """What is formed, in which columns of A, and what is not."""
@@ -97,12 +100,42 @@ class FactorKernel:
 
     def _between(self, i: int, j: int) -> Array:
         """Products of two blocks' gradients, in the units of the prior."""
+        return self._products(self.factors[i], self.factors[j])
+
+    def _products(self, first: dict[str, Factor], second: dict[str, Factor]) -> Array:
         total: torch.Tensor | None = None
-        for name, first in self.factors[i].items():
-            part = first.kernel(self.factors[j][name]) / self.precisions[name]
+        for name, precision in self.precisions.items():
+            part = first[name].kernel(second[name]) / precision
             total = part if total is None else total.add_(part)
         assert total is not None
         return to_numpy(total)
+
+    @property
+    def columns_at_once(self) -> int:
+        """As many rows as the largest block has, whose factors are held together."""
+        largest = max((len(places) for places in self.places), default=1)
+        return AT_ONCE if not self.precisions else min(AT_ONCE, largest)
+
+    def columns(self, chosen: NDArray[np.int64]) -> Iterator[tuple[slice, Array]]:
+        """K between all rows and the chosen ones."""
+        theirs = self.A[chosen]
+        shape, found = self._factors_of(self.rows[chosen]) if self.precisions else (None, {})
+        start = 0
+        for factors, places in zip(self.factors, self.places, strict=True):
+            part = slice(start, start + len(places))
+            K = self.A[part] @ theirs.T
+            if shape is not None:
+                K += self._products(factors, found)[places][:, shape.places]
+            yield part, K
+            start = part.stop
+
+    def among(self, chosen: NDArray[np.int64]) -> Array:
+        """K between the chosen rows."""
+        K = self.A[chosen] @ self.A[chosen].T
+        if self.precisions:
+            shape, found = self._factors_of(self.rows[chosen])
+            K += self._products(found, found)[shape.places][:, shape.places]
+        return np.asarray(K)
 
     def along(self, direction: Array) -> Array:
         """The product of every row with a direction."""

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from noisescale.evidence.pace import advance, stage
-from noisescale.evidence.problem import Array, Kronecker, KroneckerBlock, Rows
+from noisescale.evidence.problem import Array, Kronecker, KroneckerBlock, Rows, by_examples
 from noisescale.torch.factors import Factor, Outer
-from noisescale.torch.rows import ExampleGradients, RowBlock, by_examples
+from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy
 
 _TERMS = 1024  # added up in float32

@@ -8,6 +8,7 @@ table goes by the module's exact type: a subclass may compute something else.
     Conv1d/2d  the same on patches      positions are the places of the patch
     Embedding  a row of a table         the row that was looked up: b
     norms      y = w x + b, x = norm(a) w: b x,   b: b
+    others'    a norm or scale by its name, whose outputs are lines in w: b times df/dw
 
 Modules that use a parameter elsewhere too, or in another layout, are found out by comparison with
 plain differentiation (:mod:`noisescale.torch.capture`), not here.
@@ -26,6 +27,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from noisescale.torch.factors import Factor, Formed, Lookup, Outer, Summed, added
@@ -41,7 +43,8 @@ def rule_of(layer: nn.Module) -> Rule | None:
         return None
     if kind in (nn.BatchNorm1d, nn.BatchNorm2d) and layer.running_mean is None:
         return None
-    return RULES.get(kind) or NAMED_RULES.get(f"{kind.__module__}.{kind.__qualname__}")
+    rule = RULES.get(kind) or NAMED_RULES.get(f"{kind.__module__}.{kind.__qualname__}")
+    return _entry_by_entry if rule is None and _is_scale(layer) else rule
 
 
 def factors(layer: nn.Module, uses: Sequence[Use]) -> dict[str, Factor]:
@@ -85,10 +88,10 @@ def _convolution(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:
     n, k, g = len(a), b.shape[1], layer.groups
     b = b.flatten(3)  # (n, k, channels, T)
     grouped = b.reshape(n, k, g, -1, b.shape[-1]).mT  # (n, k, g, T, o)
-    return {"weight": Outer(_patches(layer, a), grouped)} | _bias(layer, b.mT)
+    return {"weight": Outer(patches(layer, a), grouped)} | _bias(layer, b.mT)
 
 
-def _patches(layer: nn.Module, a: Tensor) -> Tensor:
+def patches(layer: nn.Module, a: Tensor) -> Tensor:
     """What each place of a convolution sees: (n, g, T, numbers of a patch)."""
     size, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
     if layer.padding == "same":
@@ -163,6 +166,54 @@ def _by_channel(layer: nn.Module, x: Tensor, b: Tensor) -> dict[str, Factor]:
     shape = (*b.shape[:2], layer.weight.numel(), -1)  # channels come first
     made: dict[str, Factor] = {"weight": Formed((b * x).reshape(shape).sum(dim=3))}
     return made | _bias(layer, b.reshape(shape).mT)
+
+
+def _is_scale(layer: nn.Module) -> bool:
+    """Whether it may be a norm or scale of somebody's own: LlamaRMSNorm, LayerScale."""
+    name, parameters = type(layer).__name__, list(layer.parameters())
+    return (
+        ("Norm" in name or "Scale" in name)
+        and "Batch" not in name
+        and all(p.ndim == 1 for p in parameters)
+        and not any(layer.children())
+        and bool(parameters)
+    )
+
+
+def _entry_by_entry(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:
+    """Parameters that each multiply, or are added to, a number of the last axis, a channel, or all.
+
+    Outputs are then lines in each parameter p, f(a, p) = f(a, 0) + p (f(a, 1) - f(a, 0)). Nothing
+    is returned for what is no such layer.
+    """
+    fixed = {name: t.detach().to(a.dtype) for name, t in layer.named_parameters()}
+    buffers = {name: t.detach().clone() for name, t in layer.named_buffers()}
+    made: dict[str, Factor] = {}
+    for name, p in fixed.items():
+
+        def outputs(x: Tensor, value: float, name: str = name, p: Tensor = p) -> Tensor:
+            other = {name: torch.full_like(p, value)}
+            return functional_call(layer, fixed | buffers | other, x)
+
+        try:
+            start = outputs(a, 0.0)
+            slope = outputs(a, 1.0) - start
+            line = torch.allclose(outputs(a[:1], -2.0), (start - 2 * slope)[:1], 1e-3, 1e-5)
+        except (RuntimeError, TypeError, ValueError, AttributeError):
+            return {}
+        if not line or slope.shape != (len(b), *b.shape[2:]):
+            return {}
+        g = b * slope[:, None]  # (n, k, ...)
+        if len(p) == g.shape[-1]:
+            g = _positions(g).sum(dim=2)
+        elif len(p) == g.shape[2]:
+            g = g.flatten(3).sum(dim=3)
+        elif len(p) == 1:
+            g = g.flatten(2).sum(dim=2, keepdim=True)
+        else:
+            return {}
+        made[name] = Formed(g)
+    return made
 
 
 def _bias(layer: nn.Module, b: Tensor) -> dict[str, Factor]:

@@ -38,6 +38,35 @@ def row_weight(logits: Tensor, gradients: Tensor) -> tuple[float, int] | None:
     return float(weight.mean()), len(valid)
 
 
+class OutputGradients:
+    """What the gradients at a model's outputs tell: valid tokens, and the weight of a row.
+
+    Attributes:
+        tokens: how many valid ones each example of the last batch had, (n,); None if not counted.
+        row_weight: of the first loss, and of how many rows; None if it was not told.
+    """
+
+    def __init__(self, *, count_tokens: bool) -> None:
+        self.count_tokens, self.judged = count_tokens, False
+        self.tokens: Tensor | None = None
+        self.row_weight: tuple[float, int] | None = None
+
+    def look(self, n: int, b: Tensor, outputs: Tensor | None) -> str | None:
+        """At the gradient b of n examples' outputs; a sentence if tokens cannot be counted."""
+        if outputs is not None and not self.judged:
+            self.judged, self.row_weight = True, row_weight(outputs, b)
+        if not self.count_tokens:
+            return None
+        by_example = b.reshape(n, -1, *b.shape[1:]) if len(b) != n and not len(b) % n else b
+        if by_example.ndim < 3:
+            return (
+                "unit='token' needs outputs with an axis of tokens, (batch, tokens, ...), but they "
+                f"have the shape {tuple(b.shape)}"
+            )
+        self.tokens = (by_example != 0).flatten(2).any(dim=2).sum(dim=1)
+        return None
+
+
 def unlike_reduction(weight: float, n_rows: int, reduction: str) -> str | None:
     """A sentence, if the loss plainly is what it was not said to be."""
     if n_rows < 2 or reduction == "whole":  # parts of a mean may weigh anything

@@ -21,6 +21,7 @@ from noisescale.evidence.select import Select, chosen_of
 from noisescale.torch.tensors import to_numpy
 
 PRECISIONS = ("float64", "float32")
+PARALLEL = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 
 
 class TorchModel:
@@ -67,9 +68,8 @@ class TorchModel:
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
     """The module inside of wrappers that spread it over devices or compile it."""
-    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
     while True:
-        if isinstance(module, parallel):
+        if isinstance(module, PARALLEL):
             module = module.module
         elif hasattr(module, "_orig_mod"):  # torch.compile's
             module = module._orig_mod

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noisescale.torch.calls import Call, outputs_of
-from noisescale.torch.capture import Layer
-from noisescale.torch.entry import Entry, make_entry
+from noisescale.torch.calls import Call, loss_of, outputs_of
+from noisescale.torch.capture import Layer, input_of
+from noisescale.torch.entry import Entry, Seen, make_entry
 from noisescale.torch.example_norms import (
     BATCH_NORMS,
     Metric,
@@ -33,15 +33,16 @@ from noisescale.torch.hooks import (
     Hooks,
     backward_pass,
     full_precision,
+    is_behind,
     on_gradient,
     when_backward_ends,
 )
-from noisescale.torch.loss_weight import row_weight
+from noisescale.torch.loss_weight import OutputGradients
+from noisescale.torch.model import unwrapped
 from noisescale.torch.part import Part
-from noisescale.torch.replay import again
+from noisescale.torch.repeated import repeated
 from noisescale.torch.troubles import (
     CHANGED,
-    COMPILED_BATCH_NORM,
     NO_METRIC,
     NOTHING,
     STALE,
@@ -49,20 +50,19 @@ from noisescale.torch.troubles import (
     UNLIKE,
     failure,
 )
-from noisescale.torch.update import Pass, Update, floats, squared_totals
-from noisescale.torch.watched import is_coupled
-
-_HALF = (torch.float16, torch.bfloat16)
+from noisescale.torch.update import HALF, Pass, Update, floats, squared_totals
+from noisescale.torch.watched import is_compiled, seen_parts
 
 
 @dataclass(eq=False)
 class Use:
-    """One use of a layer: its input, and among how many examples."""
+    """One use of a layer: its input, among how many examples, and how often layers are used."""
 
     entry: Entry
     layer: Layer
     a: Tensor
     n: int
+    uses: Counter[Layer]
     seen: bool = False
 
 
@@ -71,7 +71,8 @@ class Observer:
 
     Args:
         model: what is trained, without wrappers.
-        called: what the run calls: the model itself, or its compiled twin.
+        called: what the run calls: the model itself, or its compiled twin, or a model of which
+            parts are compiled.
         label: the layer that a parameter's numbers are added to, by the parameter's name.
         count_tokens: whether the valid tokens of every example are counted.
         leave_out: whether parameters without rules are left out, not differentiated again.
@@ -91,8 +92,7 @@ class Observer:
         measure: Callable[[Mapping[str, Tensor]], Metric | None] | None,
     ) -> None:
         self.model, self.called, self.label = model, called, label
-        self.compiled = called is not model
-        self.count_tokens, self.leave_out, self.averaged = count_tokens, leave_out, averaged
+        self.leave_out, self.averaged = leave_out, averaged
         self.known = {id(p): name for name, p in model.named_parameters()}
         holders = Counter(
             id(p)
@@ -107,8 +107,7 @@ class Observer:
         self.measure = measure
         self.metric: Metric | None = None
         self.scouting = True
-        self.row_weight: tuple[float, int] | None = None  # of the first pass's loss, if it is told
-        self.judged = False
+        self.outputs = OutputGradients(count_tokens=count_tokens)
         self.n_discarded = 0  # updates whose gradients were zeroed before a step
         self.paused = False
         self.cuda = any(p.device.type == "cuda" for p in model.parameters())
@@ -157,23 +156,23 @@ class Observer:
     def _forget_pass(self) -> None:
         self.passes_running: list[int] = []
         self.uses: Counter[Layer] = Counter()
+        self.entered: set[Entry] = set()
         self.deferred: list[tuple[Use, Tensor, float]] = []
         self.pass_n: set[int] = set()
-        self.tokens: Tensor | None = None
+        self.outputs.tokens = None
         for entry in self.entries.values():
             entry.calls.clear()
 
     def _install(self) -> None:
         # Until it is known which modules are called from outside, all may be.
         self.scouting = not self.entries
-        parts = list(self.entries) or list(self.model.modules())
-        for part in [self.called] if self.compiled else parts:
+        for part in list(self.entries) or seen_parts(self.called):
             self.hooks.around(part, self._safe(self._enter), self._safe(self._leave))
         for entry in self.entries.values():
             self._tap(entry)
 
     def _tap(self, entry: Entry) -> None:
-        for layer in () if self.compiled else entry.plan.layers:
+        for layer in () if entry.compiled else entry.plan.layers:
             self.hooks.after(layer.module, self._safe(self._keeper(entry, layer)))
 
     def _looking(self) -> bool:
@@ -190,8 +189,9 @@ class Observer:
         if module not in self.entries:
             began = self._clock()
             with self._pause():
-                inner = self.model if self.compiled else module
-                self.entries[module] = make_entry(inner, self.call, self.known)
+                self.entries[module] = make_entry(
+                    unwrapped(module), self.call, self.known, compiled=is_compiled(module)
+                )
             self._tap(self.entries[module])
             self.check_seconds += self._clock() - began
 
@@ -202,14 +202,17 @@ class Observer:
         entry = self.entries.get(module)
         if self.depth or self.passes_running or entry is None:
             return
-        out, n = outputs_of(output), self.n
-        if out is None or not out.requires_grad:
-            return
-        call = None
-        if self.compiled or (entry.rest and not self.leave_out):
-            call = self.call.detached()
-        logits = None if self.judged else out.detach()
-        on_gradient(out, self._safe(lambda b: self._output_gradient(entry, call, n, b, logits)))
+        self.entered.add(entry)
+        twice = entry.compiled or (entry.rest and not self.leave_out)
+        seen = Seen(self.call.detached() if twice else None, self.n)
+        out = outputs_of(output)
+        if out is not None and out.requires_grad:
+            seen.outputs = None if self.outputs.judged else out.detach()
+            on_gradient(out, self._safe(lambda b: self._output_gradient(entry, seen, b)))
+        loss = loss_of(output) if entry.compiled else None
+        # Made inside of compiled code, where the gradient at the outputs does not show.
+        if loss is not None and (out is None or not is_behind(out, loss)):
+            on_gradient(loss, self._safe(lambda b: self._loss_gradient(entry, seen, b)))
 
     def _keeper(self, entry: Entry, layer: Layer) -> Callable[..., Tensor | None]:
         shared = layer.path in entry.plan.shared
@@ -221,7 +224,9 @@ class Observer:
                 self.uses[layer] += 1
             if not self._looking() or not isinstance(output, Tensor) or not output.requires_grad:
                 return None
-            a, z, n = (args[0] if args else kwargs["input"]).detach(), output, self.n
+            a, z, n = input_of(args, kwargs), output, self.n
+            if a is None:
+                return None
             if shared:  # a copy for each example, which may be changed in place
                 a, z = (t.expand(n, *t.shape[t.shape[0] == 1 :]) for t in (a, z))
                 z = z.clone()
@@ -230,7 +235,7 @@ class Observer:
                     entry.leave_out(layer.parameters.values(), "they see no axis of examples")
                 self._trouble(f"layer '{layer.path}' sees no axis of {n} examples")
                 return None
-            use = Use(entry, layer, a, n)
+            use = Use(entry, layer, a, n, self.uses)
             on_gradient(z, self._safe(lambda b: self._gradient(use, b)))
             return z if shared else None
 
@@ -238,26 +243,24 @@ class Observer:
 
     # In the backward pass.
 
-    def _output_gradient(
-        self, entry: Entry, call: Call | None, n: int, b: Tensor, logits: Tensor | None
-    ) -> None:
-        if self.paused or not self.hooks:
+    def _output_gradient(self, entry: Entry, seen: Seen, b: Tensor | None) -> None:
+        if self.paused or not self.hooks or b is None:
             return
         began = self._clock()
-        self._in_pass(n)
-        if self.count_tokens and b.ndim < 3:
-            self._trouble(
-                "unit='token' needs outputs with an axis of tokens, (batch, tokens, ...), but they "
-                f"have the shape {tuple(b.shape)}"
-            )
-        elif self.count_tokens:
-            self.tokens = (b != 0).flatten(2).any(dim=2).sum(dim=1)
-        if logits is not None and not self.judged:
-            self.judged = True
-            self.row_weight = row_weight(logits, b)
-        if call is not None:
-            entry.calls.append((call, b.detach()))
+        self._in_pass(seen.n)
+        trouble = self.outputs.look(seen.n, b, seen.outputs)
+        if trouble is not None:
+            self._trouble(trouble)
+        seen.b, seen.outputs = b.detach(), None
+        entry.calls.append(seen)
         self.seconds += self._clock() - began
+
+    def _loss_gradient(self, entry: Entry, seen: Seen, slope: Tensor | None) -> None:
+        if self.paused or not self.hooks or slope is None:
+            return
+        self._in_pass(seen.n)
+        seen.slope = slope.detach()
+        entry.calls.append(seen)
 
     def _gradient(self, use: Use, b: Tensor) -> None:
         if self.paused or not self.hooks:
@@ -279,12 +282,12 @@ class Observer:
                     t[part] if len(t) == n else t.reshape(n, -1, *t.shape[1:])[part].flatten(0, 1)
                     for t in (a, b)
                 )
-            if b.dtype in _HALF:
+            if b.dtype in HALF:
                 b = b.float()
             if a.is_floating_point() and a.dtype != b.dtype:
                 a = a.to(b.dtype)
-            if self.uses[layer] > 1 or not self.tied.isdisjoint(layer.parameters.values()):
-                self.deferred.append((Use(use.entry, layer, a, m), b, scale))
+            if use.uses[layer] > 1 or not self.tied.isdisjoint(layer.parameters.values()):
+                self.deferred.append((Use(use.entry, layer, a, m, use.uses), b, scale))
             else:
                 names, metric = frozenset(layer.parameters), self._metric(layer)
                 square = sum_of_squares(layer.module, a, b, m, names, metric)
@@ -344,7 +347,7 @@ class Observer:
         self._add_deferred()
         self._add_again()
         self.n_measured += self.part.size(n)
-        self.update.passes.append(Pass(n, self.tokens))
+        self.update.passes.append(Pass(n, self.outputs.tokens))
         self.update.totals = totals = squared_totals(self.followed(), self.label)
         self.update.left = floats(totals)
         if self.metric is not None:
@@ -362,22 +365,20 @@ class Observer:
 
     def _add_again(self) -> None:
         """Calls that are made again: of a compiled model, or for parameters without rules."""
-        if self.compiled and is_coupled(self.model):
-            self._trouble(COMPILED_BATCH_NORM)
-            return
         for entry in self.entries.values():
-            for call, b in entry.calls:
-                n = len(b)
-                part, scale = self.part.of(n)
-                if part is not None:
-                    call, b = call.some(part), b[part]
-                plan = entry.plan if self.compiled else None
-                rest = {} if self.leave_out else entry.rest
-                squares = again(
-                    self.model if self.compiled else entry.module, plan, rest, call, b, self.metric
-                )
-                for name, square in squares.items():
-                    self._add(name, square, scale)
+            squares, trouble = repeated(
+                entry,
+                part=self.part,
+                leave_out=self.leave_out,
+                metric=self.metric,
+                outputs=self.outputs,
+                entered=entry in self.entered,
+                alone=not self.averaged and not self.update.passes,
+            )
+            for name, square in squares.items():
+                self._add(name, square, 1.0)
+            if trouble is not None:
+                self._trouble(trouble)
 
     def _metric(self, layer: Layer) -> Metric | None:
         if self.metric is None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from noisescale.torch.update import HALF
+
 _FRAMES = 12  # how far above an optimiser's step a scaler's stands
 
 
@@ -40,6 +42,7 @@ def adam_metric(optimizer: Any, params: Mapping[str, Tensor]) -> dict[str, Tenso
         if group is None or "exp_avg_sq" not in state:
             return None
         v, step = state["exp_avg_sq"], float(state.get("step", math.inf))
+        v = v.float() if v.dtype in HALF else v
         beta = group["betas"][1] if "betas" in group else 0.0
         made[name] = (v / (1 - beta**step)).sqrt_().add_(group.get("eps", 0.0)).pow_(-2)
     return made

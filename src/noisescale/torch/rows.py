@@ -6,7 +6,7 @@ layer rules follow cost one reverse pass for all examples (:mod:`noisescale.torc
 others are differentiated example by example.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,18 +50,6 @@ class RowBlock:
         coefficients = np.zeros((n, k, rows.coefficients.shape[1]))
         coefficients[at, slot] = rows.coefficients
         return cls(examples, coefficients, at * k + slot)
-
-
-def by_examples(rows: Rows, size: int) -> Iterator[Rows]:
-    """Blocks of about ``size`` rows, an example's together unless it has more than that."""
-    start = 0
-    while start < len(rows):
-        stop = min(start + size, len(rows))
-        if stop < len(rows):
-            first = int(np.searchsorted(rows.examples, rows.examples[stop]))
-            stop = first if first > start else stop
-        yield rows[start:stop]
-        start = stop
 
 
 class ExampleGradients:

@@ -26,6 +26,15 @@ NOTHING = (
     "it is compiled, what torch.compile returned"
 )
 
+INSIDE = (
+    "the loss is computed inside the compiled model, and not from the outputs that it returns: "
+    "nothing is measured; let the model return its logits as well"
+)
+UNSUMMED = (
+    "gradients of examples alone do not add up to the batch's: examples must lie along the first "
+    "axis of the model's inputs, and the loss must be of its first output; nothing is measured"
+)
+
 
 def failure(error: Exception) -> str:
     """Of measuring itself."""

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from noisescale.noise.watch.reading import Batch
 
+HALF = (torch.float16, torch.bfloat16)
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -111,7 +113,10 @@ def squared_totals(
             g = p.grad.detach()
             if metric is not None:
                 g = g.to_dense() * metric[name].sqrt()
-            groups[label(name)].append(g.coalesce().values() if g.is_sparse else g)
+            g = g.coalesce().values() if g.is_sparse else g
+            if g.dtype in HALF:  # whose own norms have two or three digits
+                g = torch.linalg.vector_norm(g, dtype=torch.float32)
+            groups[label(name)].append(g)
     return {key: torch.nn.utils.get_total_norm(g).square() for key, g in groups.items()}
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from noisescale.errors import InputError
 from noisescale.noise.watch.record import NoiseRecord
-from noisescale.torch.model import unwrapped
+from noisescale.torch.model import PARALLEL, unwrapped
 
 MASKS = (
     "dropout draws new masks where a call is made again to see single examples (compiled models, "
@@ -19,6 +19,12 @@ COUPLED = (
     "batch normalisation couples the examples of a batch: what is measured are the contributions "
     "of examples to the gradient, not gradients of examples alone"
 )
+
+
+class UnwatchableError(InputError):
+    """A model whose gradients cannot be seen."""
+
+
 _WATCHED: "weakref.WeakKeyDictionary[nn.Module, weakref.ref[Any]]" = weakref.WeakKeyDictionary()
 
 
@@ -29,23 +35,23 @@ def trained(model: nn.Module) -> nn.Module:
     for part in model.modules():
         kinds = {kind.__name__ for kind in type(part).__mro__}
         if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
-            raise InputError(
+            raise UnwatchableError(
                 "a model that is sharded over processes (FSDP) cannot be watched: its gradients "
                 "are in parts; watch a run of DistributedDataParallel, or of one process."
             )
         if isinstance(part, nn.DataParallel):
-            raise InputError(
+            raise UnwatchableError(
                 "nn.DataParallel copies the model in every call, and the copies cannot be watched: "
                 "use DistributedDataParallel."
             )
     inner = unwrapped(model)
     if getattr(model, "_compiled_call_impl", None) is not None:
-        raise InputError(
+        raise UnwatchableError(
             "model.compile() leaves no place to look in: train with compiled = "
             "torch.compile(model), and watch that."
         )
     if not any(p.requires_grad for p in inner.parameters()):
-        raise InputError("the model has no parameters that require gradients.")
+        raise UnwatchableError("the model has no parameters that require gradients.")
     return inner
 
 
@@ -55,6 +61,25 @@ def is_compiled(model: nn.Module) -> bool:
         hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
         for part in model.modules()
     )
+
+
+def called(model: nn.Module) -> nn.Module:
+    """What a run's calls reach first, inside of wrappers that spread it over processes."""
+    while isinstance(model, PARALLEL):
+        model = model.module
+    return model
+
+
+def seen_parts(model: nn.Module) -> list[nn.Module]:
+    """The modules whose calls can be seen: all that are not inside of a compiled one."""
+    if getattr(model, "_compiled_call_impl", None) is not None:  # its own hooks are compiled too
+        return []
+    if hasattr(model, "_orig_mod"):
+        return [model]
+    parts = dict.fromkeys([model])
+    for part in model.children():
+        parts |= dict.fromkeys(seen_parts(part))
+    return list(parts)
 
 
 def has_dropout(model: nn.Module) -> bool:

@@ -18,13 +18,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from noisescale.checks import check_choice, check_number, check_whole
-from noisescale.noise.watch.pace import Pace, choose, line
+from noisescale.noise.watch.pace import Pace, Pilot, Timings, choose
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch import optimizers, watched
 from noisescale.torch.loss_weight import unlike_reduction
 from noisescale.torch.observer import Observer
-from noisescale.torch.troubles import NO_METRIC
+from noisescale.torch.troubles import NO_METRIC, failure
 from noisescale.torch.update import Update, batches, together
 
 _PILOT = 6  # timed updates from which the pace is chosen
@@ -74,7 +74,7 @@ class Watch(NoiseRecord):
         self._distributed = any(isinstance(m, DistributedDataParallel) for m in model.modules())
         self._observer = Observer(
             self.model,
-            called=model if compiled else self.model,
+            called=watched.called(model),
             label=_layer_of if per_layer else _whole,
             count_tokens=unit == "token",
             leave_out=leave_out,
@@ -82,8 +82,7 @@ class Watch(NoiseRecord):
             measure=self._metric if norm == "adam" else None,
         )
         self.n_updates, self._next, self._batch_size, self._passes = 0, 0, 0, 0
-        self._points: list[tuple[float, float]] = []  # examples measured, seconds they took
-        self._plain: list[float] = []  # seconds of updates, without measuring
+        self._pilot, self._n_piloted, self._n_timed = Pilot(), 0, 0  # updates, measured ones
         self._last = time.perf_counter()
         self._noted: tuple[tuple[int, int], ...] | None = None
         self.closed = False
@@ -123,10 +122,16 @@ class Watch(NoiseRecord):
         measured = bool(self._observer.hooks)
         if measured:
             scale = optimizers.loss_scale() if loss_scale is None else float(loss_scale)
-            self._read(self._observer.take(), scale)
+            try:
+                self._read(self._observer.take(), scale)
+            except Warning:  # which somebody wants as an error
+                raise
+            except Exception as error:  # a run goes on whatever happens in here
+                self.whole.n_skipped += 1
+                self.note(failure(error), warn=True)
         self.n_updates += 1
-        if self._pace is None and measured:
-            self._time(now - self._last, time.perf_counter() - now)
+        if self._pace is None:
+            self._time(measured, now - self._last, time.perf_counter() - now)
         self._prepare()
         self._last = time.perf_counter()
 
@@ -163,10 +168,9 @@ class Watch(NoiseRecord):
                 observer.stop()
             return
         if self._pace is None:
-            quarter = self._points and len(self._points) % 2
             n = self._batch_size // max(self._passes, 1)
-            observer.start(max(2, n // 4) if quarter and n >= 4 else None)
-            self._next = self.n_updates + 1
+            observer.start(max(2, n // 4) if len(self._pilot) % 2 and n >= 4 else None)
+            self._next = self.n_updates + (2 if self._n_piloted else 1)
         else:
             observer.start(self._pace.examples)
             self._next = self.n_updates + self._pace.every
@@ -222,34 +226,54 @@ class Watch(NoiseRecord):
         made = batches(numbers, totals, world=world, scale=scale, unit=self.unit)
         return dict(zip(labels, made, strict=True))
 
-    def _time(self, seconds: float, reading: float) -> None:
+    def _time(self, measured: bool, seconds: float, reading: float) -> None:
         """Learn what measuring costs, and choose the pace when enough is known."""
-        observer = self._observer
-        if observer.check_seconds or not observer.n_measured:  # the first update is a check too
+        observer, pilot = self._observer, self._pilot
+        self._n_piloted += 1
+        self._n_timed += measured
+        pilot.extra += observer.check_seconds
+        if not measured:
+            pilot.bare.append(seconds)
+        elif not observer.check_seconds and observer.n_measured:  # the first one is a check too
+            pilot.add(observer.n_measured, observer.seconds + reading, seconds + reading)
+        # Processes must come to this together, whatever each of them could measure.
+        n_timed = self._n_timed - 1 if self._distributed else len(pilot)
+        if not measured or n_timed < _PILOT:
             return
-        self._points.append((observer.n_measured, observer.seconds + reading))
-        self._plain.append(max(seconds - observer.seconds, 1e-9))
-        if len(self._points) < _PILOT:
+        timings, n = self._together(pilot.settled())
+        if timings.update == math.inf:  # none could measure anything
+            self._n_timed = 0
             return
-        fixed, each = line(self._points)
-        update = sorted(self._plain)[len(self._plain) // 2]
-        if self._distributed:  # the slowest process decides for all
-            device = next(self.model.parameters()).device
-            slowest = torch.tensor([fixed, each, -update], dtype=torch.float64, device=device)
-            torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
-            fixed, each, update = slowest.abs().tolist()
-        n = max(self._batch_size, 1)
-        pace = choose(self.overhead, update=update, fixed=fixed, each=each, batch_size=n)
+        pace = choose(
+            self.overhead,
+            update=timings.update,
+            fixed=timings.fixed,
+            each=timings.each,
+            batch_size=n,
+        )
         if pace.examples is not None:  # of every micro-batch
             pace = Pace(pace.every, max(1, pace.examples // max(self._passes, 1)))
         self._pace = pace
         # What these updates cost above their share is paid back by waiting.
-        debt = sum(cost for _, cost in self._points) / (self.overhead * update)
-        self._next = self.n_updates + max(0, math.ceil(debt) - len(self._points))
+        debt = timings.spent / (self.overhead * timings.update)
+        self._next = self.n_updates + max(0, math.ceil(debt) - self._n_piloted)
+
+    def _together(self, timings: Timings) -> tuple[Timings, int]:
+        """Timings and the batch size that all processes go by: those of the slowest."""
+        n = max(self._batch_size, 1)
+        if not self._distributed:
+            return timings, n
+        numbers = [-timings.update, timings.fixed, timings.each, timings.spent, float(n)]
+        device = next(self.model.parameters()).device
+        slowest = torch.tensor(numbers, dtype=torch.float64, device=device)
+        torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
+        *numbers, most = slowest.abs().tolist()
+        return Timings(*numbers), round(most)
 
     def _note_circumstances(self) -> None:
-        if self._observer.row_weight is not None:
-            unlike = unlike_reduction(*self._observer.row_weight, self.reduction)
+        row_weight = self._observer.outputs.row_weight
+        if row_weight is not None:
+            unlike = unlike_reduction(*row_weight, self.reduction)
             if unlike is not None:
                 self.note(unlike, warn=True)
         if watched.is_coupled(self.model):

@@ -51,7 +51,10 @@ def test_the_closed_form_of_fifty_parameters():
     assert found.log_evidence - exact < math.log(1e4)
     assert 0.6 < found.acceptance.mean() < 0.99
     assert found.n_params == 50
-    assert found.E is None
+    # The null model of a regression is the best constant under the same prior and noise.
+    constant = linear_log_evidence(np.ones((40, 1)), y, 4.0, 1.0)
+    assert found.log_null == pytest.approx(constant, rel=1e-9)
+    assert found.odds is None or "against the best constant" in found.odds
     assert found.betas[0] == 0
     assert found.betas[-1] == 1
     assert (np.diff(found.betas) > 0).all()
@@ -87,6 +90,22 @@ def test_quadrature_in_two_dimensions(logistic):
     assert pytest.approx(-25 * math.log(2) - found.log_evidence) == found.E
     assert "odds of" in repr(found)
     assert found.to_dict()["E"] == found.E
+
+
+def test_null_models(logistic):
+    model = ns.logistic_regression(1)
+    options = {"prior_precision": 1.0, "likelihood": "bernoulli", **FEW}
+
+    def null_of(**chosen):
+        found = ns.annealed_evidence(model, model.init(0), logistic, **options, **chosen)
+        return found.log_null, found.null_model
+
+    ones = int(logistic[1].sum())
+    frequencies = math.log(1 / 26 / math.comb(25, ones))
+    assert null_of(null="frequencies") == (pytest.approx(frequencies), "the class frequencies")
+    assert null_of(log_null=-3.0) == (-3.0, "the given null model")
+    with pytest.raises(InputError, match="null must be one of uniform, frequencies, got 'best'"):
+        null_of(null="best")
 
 
 def posterior_draws(x, y, n, rng):

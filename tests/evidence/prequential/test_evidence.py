@@ -188,15 +188,14 @@ def test_the_gaussian_null_predicts_by_student():
     """Each further number has Student's t density around the mean of those before."""
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(12, 2)), rng.normal(5, 3, size=12)
-    found = ns.prequential_evidence(
-        BayesianRidge(), (x, y), blocks=[3] + [1] * 9, orders=1, null="gaussian"
-    )
+    found = ns.prequential_evidence(BayesianRidge(), (x, y), blocks=[3] + [1] * 9, orders=1)
     ordered = y[order_of(0, 0, 12)]
     expected = []
     for k in range(3, 12):
         past = ordered[:k]
         scale = past.std(ddof=1) * math.sqrt(1 + 1 / k)
         expected.append(-scipy.stats.t(k - 1, past.mean(), scale).logpdf(ordered[k]))
+    assert found.null == "gaussian"
     np.testing.assert_allclose(found.null_losses[0, 1:], expected, rtol=1e-10)
 
 
@@ -310,7 +309,7 @@ def test_estimators_that_cannot_bet():
         (BayesianRidge(), "null must be 'gaussian' for a regressor"),
     ):
         with pytest.raises(InputError, match=sentence):
-            ns.prequential_evidence(fit, data)
+            ns.prequential_evidence(fit, data, null="frequencies")
 
 
 def test_compare_pairs_by_order_and_refuses_other_kinds(blobs):

@@ -1,8 +1,6 @@
 """The public face of annealed sampling: what users may ask for, checked, resumed and shown."""
 
 import json
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +16,9 @@ from noisescale.evidence.annealed.chains import Array, Chains, Target, from_prio
 from noisescale.evidence.annealed.pilot import Schedule, check_finite, pilot
 from noisescale.evidence.annealed.result import AnnealedEvidence
 from noisescale.evidence.jax_problem import ApplyFn, JaxProblem, LikelihoodLike, jax_problem
+from noisescale.evidence.null import log_null_of, null_in_words
 from noisescale.evidence.prior import describe_prior, prior_vector
+from noisescale.evidence.select import Select
 from noisescale.jobs.identity import digest
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.seeds import random_stream
@@ -47,7 +47,8 @@ def annealed_evidence(
     n_chains: int = 16,
     n_temperatures: int = 1_000,
     n_leapfrog: int = 10,
-    select: Callable[[str], bool] | None = None,
+    select: Select | None = None,
+    null: str = "uniform",
     log_null: float | None = None,
     seed: int = 0,
     checkpoint: Path | str | None = None,
@@ -60,8 +61,8 @@ def annealed_evidence(
         params: parameters of the right shapes; their values count only where ``select`` leaves
             them fixed, because chains start from the prior.
         data: the training pair ``(x, y)``.
-        prior_precision, likelihood, select, log_null: as in :func:`noisescale.log_evidence`; the
-            prior must be given, not chosen.
+        prior_precision, likelihood, select, null, log_null: as in
+            :func:`noisescale.log_evidence`; the prior must be given, not chosen.
         n_chains: run at once; the estimate is the mean of their weights.
         n_temperatures: from prior to posterior. The bound rises with them; with the number of
             chains it hardly does.
@@ -84,8 +85,9 @@ def annealed_evidence(
     size = check_size(n_chains, n_temperatures, n_leapfrog, seed)
     problem = jax_problem(apply_fn, params, data, likelihood, select)
     L = fixed_prior(prior_precision, problem)
-    if log_null is None and problem.n_classes is not None:
-        log_null = -problem.n_train * math.log(problem.n_classes)
+    null_model = "the given null model"
+    if log_null is None:
+        log_null, null_model = log_null_of(problem, L, null), null_in_words(problem, null)
     with chosen_progress(progress) as shown:
         schedule, chains = _run(
             problem, L, size, _Checkpoint.at(checkpoint, problem, L, size), shown
@@ -93,6 +95,7 @@ def annealed_evidence(
     return AnnealedEvidence(
         log_weights=np.asarray(chains.log_weights, np.float64),
         log_null=log_null,
+        null_model=null_model,
         betas=schedule.betas,
         step_sizes=schedule.steps,
         acceptance=np.asarray(chains.acceptance, np.float64),

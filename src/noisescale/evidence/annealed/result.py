@@ -24,12 +24,13 @@ class AnnealedEvidence(Displayed):
 
     Attributes:
         log_weights: (chains,), each exp of which has the evidence as its mean.
-        log_null: the null model's log evidence; None for a likelihood without classes.
+        log_null: the null model's log evidence; None for a likelihood of one's own.
         betas: inverse temperatures, from 0 (the prior) to 1 (the posterior).
         step_sizes, acceptance: at each temperature, frozen after the pilot, and how often
             proposals were accepted on average.
         n_leapfrog: gradients for each chain and temperature.
         n_train, n_params, prior_precision, seed: of what was sampled.
+        null_model: what ``log_null`` is of, in words.
     """
 
     log_weights: Array
@@ -42,6 +43,7 @@ class AnnealedEvidence(Displayed):
     n_params: int
     prior_precision: float | dict[str, float] | None
     seed: int
+    null_model: str = "random guessing"
 
     kind = Kind.ANNEALED
 
@@ -80,7 +82,7 @@ class AnnealedEvidence(Displayed):
         if self.log_bayes_factor is None or self.log_bayes_factor <= _CERTAIN:
             return None
         sure = self.log_bayes_factor - _CERTAIN
-        return f"{odds_in_words(sure, 'the model', 'random guessing')} or more (95 %)"
+        return f"{odds_in_words(sure, 'the model', self.null_model)} or more (95 %)"
 
     @property
     def verdict(self) -> str:
@@ -122,6 +124,7 @@ class AnnealedEvidence(Displayed):
             "log_evidence": self.log_evidence,
             "log_evidence_std": None if self.n_chains < 2 else self.log_evidence_std,
             "log_null": self.log_null,
+            "null_model": self.null_model,
             "log_bayes_factor": self.log_bayes_factor,
             "E": self.E,
             "odds": self.odds,

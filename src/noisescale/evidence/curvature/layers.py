@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from noisescale.training.dense import layer_derivatives, layer_inputs
 
 if TYPE_CHECKING:
-    from noisescale.evidence.problem import Rows
+    from noisescale.evidence.problem import Precision, Rows
 
 Array = NDArray[np.float64]
 
@@ -27,10 +27,12 @@ class DenseLayers:
     weights: list[Array]
 
     @classmethod
-    def of(cls, params: Any, x: NDArray[Any]) -> "DenseLayers":
-        """The layers of a dense network at ``params``, in float64."""
-        wide = [{name: np.asarray(leaf, float) for name, leaf in layer.items()} for layer in params]
-        inputs = layer_inputs(wide, x.astype(float, copy=False))
+    def of(cls, params: Any, x: NDArray[Any], precision: "Precision" = "float64") -> "DenseLayers":
+        """The layers of a dense network at ``params``."""
+        wide = [
+            {name: np.asarray(leaf, precision) for name, leaf in layer.items()} for layer in params
+        ]
+        inputs = layer_inputs(wide, x.astype(precision, copy=False))
         return cls(inputs, [layer["w"] for layer in wide])
 
     def derivatives(self, rows: "Rows") -> list[Array]:
@@ -38,13 +40,21 @@ class DenseLayers:
         active = (a[rows.examples] > 0 for a in reversed(self.inputs[1:]))
         return layer_derivatives(rows.coefficients, self.weights, active)
 
+    def squares(self, rows: "Rows") -> list[Array]:
+        """The squared entries of all rows, summed: of each layer's bias (h,) and weights (d, h).
+
+        Every example has a row.
+        """
+        parts = []
+        first = np.searchsorted(rows.examples, np.arange(len(self.inputs[0])))
+        for a, D in zip(self.inputs, self.derivatives(rows), strict=True):
+            squares = np.add.reduceat(D**2, first) if len(first) else D[:0]  # of each example
+            parts += [squares.sum(axis=0), (a**2).T @ squares]
+        return parts
+
     def split(self, flat: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """A flat vector's part for each layer's weights (d, h) and bias (h,)."""
-        start = 0
-        for d, h in (W.shape for W in self.weights):
-            middle, stop = start + h, start + h + d * h  # b comes before w
-            yield flat[middle:stop].reshape(d, h), flat[start:middle]
-            start = stop
+        return split_layers(flat, [(W.shape[0], W.shape[1]) for W in self.weights])
 
     def precisions(self, L: Array) -> list[tuple[float, float]] | None:
         """(weights', bias') precision of each layer; None if they differ within an array."""
@@ -52,3 +62,14 @@ class DenseLayers:
         if any(np.ptp(part) != 0 for pair in parts for part in pair):
             return None
         return [(float(w.flat[0]), float(b[0])) for w, b in parts]
+
+
+def split_layers(
+    flat: NDArray[Any], sides: list[tuple[int, int]]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """A flat vector's part for the weights (d, h) and the bias (h,) of layers with these sides."""
+    start = 0
+    for d, h in sides:
+        middle, stop = start + h, start + h + d * h  # b comes before w
+        yield flat[middle:stop].reshape(d, h), flat[start:middle]
+        start = stop

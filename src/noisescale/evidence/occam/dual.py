@@ -130,7 +130,7 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
         K = np.eye(n)
         for name, part in kernels.items():
             K += part / precisions[name]
-        factor = _cholesky(K)
+        factor = cholesky_of_lower(K)
         inverse, _ = attended(
             2 * n**3 / 3, scipy.linalg.lapack.dpotri, factor, lower=0, overwrite_c=1
         )
@@ -188,7 +188,7 @@ def occam_of_kernel(K: Array, along: Array, length: float) -> Occam:
         return occam_of_eigenvalues(mu, known, length)
     K[np.diag_indices(n)] += 1
     stage("factorisation", n**3 / 3)
-    factor = _cholesky(K)
+    factor = cholesky_of_lower(K)
     half = scipy.linalg.solve_triangular(factor, along, trans="T", check_finite=False)
     log_occam = -float(np.log(np.diag(factor)).sum())
     return Occam(log_occam, log_occam, 0, 0.0, max(length - float(half @ half), 0.0))
@@ -210,11 +210,11 @@ def _log_occam(K: Array, scale: float) -> float:
     """By Cholesky of I + scale K."""
     M = K * scale
     M[np.diag_indices(len(M))] += 1
-    factor = _cholesky(M)
+    factor = cholesky_of_lower(M)
     return -float(np.log(np.diag(factor)).sum())
 
 
-def _cholesky(K: Array) -> Array:
+def cholesky_of_lower(K: Array) -> Array:
     """The upper factor of a matrix of which the lower triangle is filled; overwritten.
 
     The lower triangle in C order is the upper one in Fortran's, which LAPACK overwrites in place.

@@ -17,16 +17,20 @@ from noisescale.checks import memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam.term import NOT_CONVEX, Array, check_curvature
 from noisescale.evidence.pace import advance, stage, tick
-from noisescale.evidence.problem import Facts, Problem, Rows
+from noisescale.evidence.problem import Facts, Precision, Problem, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from noisescale.evidence.curvature.layers import DenseLayers
 
+    Index = NDArray[np.int64]
+
 BLOCK_BYTES = 1 << 28  # of rows or of their derivatives held at once
 BLOCK_FLOPS = 1 << 33  # of a product of matrices in one stroke: some tenths of a second
 NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
+AT_ONCE = 512  # columns of a kernel that are made together
+_PART = 8_192  # rows of such columns in one stroke
 _FEWEST, _SHARE = 4, 32  # examples of a measured block, and the share of all that it may be
 LEFT_OUT = 1e200  # a precision from which on a parameter is not looked at
 
@@ -53,6 +57,19 @@ class Builder(Protocol):
 
     def along(self, direction: Array) -> Array:
         """The product of every row with a direction (p,)."""
+        ...
+
+    @property
+    def columns_at_once(self) -> int:
+        """How many columns should be made together."""
+        ...
+
+    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
+        """K between all rows, a block (b, m) at a time, and the chosen ones, in ascending order."""
+        ...
+
+    def among(self, chosen: "Index") -> Array:
+        """K between the chosen rows, in ascending order: (m, m)."""
         ...
 
 
@@ -101,9 +118,11 @@ def sample_rows(problem: Problem, facts: Facts) -> Rows:
     return Rows(np.repeat(np.arange(n), k), coefficients)[: max(1, size)]
 
 
-def kernel_builder(problem: Problem, L: Array, rows: Rows) -> Builder:
+def kernel_builder(
+    problem: Problem, L: Array, rows: Rows, precision: Precision = "float64"
+) -> Builder:
     """The problem's own, by layers; else by rows, held whole if they fit."""
-    own = problem.layer_kernel(L, rows)
+    own = problem.layer_kernel(L, rows, precision)
     if own is not None:
         return own
     held = rows_fit(len(rows), int((L < LEFT_OUT).sum()))
@@ -147,6 +166,18 @@ class HeldRows:
         """The product of every row with a direction."""
         return self.A @ (direction * self.root)[self.used]
 
+    columns_at_once = AT_ONCE
+
+    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
+        """K between all rows and the chosen ones."""
+        theirs = self.A[chosen]
+        for part in parts_of(len(self.A), _PART):
+            yield part, self.A[part] @ theirs.T
+
+    def among(self, chosen: "Index") -> Array:
+        """K between the chosen rows."""
+        return np.asarray(self.A[chosen] @ self.A[chosen].T)
+
 
 class StreamedRows:
     """K by differentiation, for any function whose rows do not fit into memory."""
@@ -181,9 +212,28 @@ class StreamedRows:
         """The product of every row with a direction."""
         return np.asarray(row_products(self.problem, direction[None], self.rows)[0])
 
+    @property
+    def columns_at_once(self) -> int:
+        """As many rows as a block may have."""
+        return int(np.clip(BLOCK_BYTES // (8 * len(self.L)), 1, AT_ONCE))
+
+    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
+        """K between all rows and the chosen ones."""
+        A = np.concatenate(list(row_blocks(self.problem, self.rows[chosen]))) / self.L
+        for part in parts_of(len(self.rows), _PART):
+            yield part, row_products(self.problem, A, self.rows[part]).T
+
+    def among(self, chosen: "Index") -> Array:
+        """K between the chosen rows."""
+        A = np.concatenate(list(row_blocks(self.problem, self.rows[chosen])))
+        return np.asarray((A / self.L) @ A.T)
+
 
 class LayerRows:
-    """K from a dense network's layers."""
+    """K from a dense network's layers, in the precision of their numbers.
+
+    ``rows`` are the problem's, ``layers`` those of the examples that occur in them.
+    """
 
     def __init__(
         self,
@@ -192,8 +242,11 @@ class LayerRows:
         precisions: list[tuple[float, float]],
         rows: Rows,
     ) -> None:
-        self.problem, self.layers, self.rows = problem, layers, rows
+        self.problem, self.layers, self.whole = problem, layers, rows
         self.precisions = precisions
+        few = rows.of_few()[1]
+        width = layers.weights[0].dtype
+        self.rows = Rows(few.examples, few.coefficients.astype(width, copy=False))
 
     def diagonal(self) -> Array:
         """The diagonal of K."""
@@ -211,7 +264,7 @@ class LayerRows:
         """K, its lower triangle."""
         rows = self.rows[kept]
         n = len(rows)
-        K = np.zeros((n, n))
+        K = np.zeros((n, n), self.layers.weights[0].dtype)
         grams = [a @ a.T for a in self.layers.inputs]  # (N, N) each
         derivatives = self.layers.derivatives(rows)
         stage("kernel", n**2)
@@ -228,12 +281,54 @@ class LayerRows:
 
     def along(self, direction: Array) -> Array:
         """The product of every row with a direction."""
-        return np.asarray(row_products(self.problem, direction[None], self.rows)[0])
+        return np.asarray(row_products(self.problem, direction[None], self.whole)[0])
+
+    columns_at_once = AT_ONCE
+
+    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
+        """K between all rows and the chosen ones."""
+        theirs = self._factors(self.rows[chosen])
+        for part in parts_of(len(self.rows), _PART):
+            yield part, self._between(self._factors(self.rows[part]), theirs)
+
+    def among(self, chosen: "Index") -> Array:
+        """K between the chosen rows."""
+        own = self._factors(self.rows[chosen])
+        return self._between(own, own)
+
+    def _factors(self, rows: Rows) -> "tuple[Index, list[tuple[Array, Array]]]":
+        """Inputs of the examples of some rows and derivatives of each; and which row has which."""
+        examples, places = np.unique(rows.examples, return_inverse=True)
+        derivatives = self.layers.derivatives(rows)
+        return places, [
+            (a[examples], D) for a, D in zip(self.layers.inputs, derivatives, strict=True)
+        ]
+
+    def _between(
+        self,
+        own: "tuple[Index, list[tuple[Array, Array]]]",
+        theirs: "tuple[Index, list[tuple[Array, Array]]]",
+    ) -> Array:
+        (to_rows, first), (to_columns, second) = own, theirs
+        total: Array | None = None
+        for (a, D), (c, E), (w, b) in zip(first, second, self.precisions, strict=True):
+            gram = a @ c.T  # (examples, examples)
+            gram /= w
+            gram += 1 / b
+            part = D @ E.T  # (rows, rows)
+            part *= gram[to_rows][:, to_columns]
+            total = part if total is None else total + part
+        assert total is not None
+        return total
 
     @staticmethod
     def _parts(rows: Rows) -> Iterator[slice]:
-        size = int(np.clip(BLOCK_BYTES // (16 * max(len(rows), 1)), 1, 2_048))
-        return (slice(s, min(s + size, len(rows))) for s in range(0, len(rows), size))
+        return parts_of(len(rows), int(np.clip(BLOCK_BYTES // (16 * max(len(rows), 1)), 1, 2_048)))
+
+
+def parts_of(n: int, size: int) -> Iterator[slice]:
+    """Slices of so many at most."""
+    return (slice(s, min(s + size, n)) for s in range(0, n, size))
 
 
 def add_products(K: Array, A: Array, *, add: bool = True) -> None:
@@ -267,7 +362,8 @@ def row_products(problem: Problem, directions: Array, rows: Rows) -> Array:
     products = np.empty((len(directions), len(rows)))
     last = int(rows.examples[-1]) + 1 if len(rows) else 0
     size = max(1, BLOCK_BYTES // (8 * 4 * len(directions) * problem.activations))
-    for start in range(0, last, size):
+    first = int(rows.examples[0]) // size * size if len(rows) else 0
+    for start in range(first, last, size):
         chosen = slice(start, min(start + size, last))
         low, high = np.searchsorted(rows.examples, (chosen.start, chosen.stop))
         outputs = problem.derivatives(chosen, directions)

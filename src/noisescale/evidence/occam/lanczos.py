@@ -4,14 +4,17 @@ tr ln(I + M) of M = L^-1/2 H L^-1/2 by stochastic Lanczos quadrature
 (:mod:`noisescale.evidence.occam.quadrature`), with its standard error.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
+from noisescale.errors import InputError
 from noisescale.evidence.occam.quadrature import (
     FEWEST_PROBES,
     TraceEstimate,
+    at_once,
     lanczos,
     resolution,
     trace_of_function,
@@ -27,9 +30,14 @@ from noisescale.evidence.occam.term import (
 )
 from noisescale.evidence.pace import advance, stage, timed
 from noisescale.evidence.problem import Facts, Precision, Problem
+from noisescale.seeds import random_stream
 
+PRECISIONS: tuple[Precision, Precision] = ("float32", "float64")
 PROBES, STEPS = FEWEST_PROBES, 64  # what an estimate to 1 % takes as a rule
 _FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float32 products
+_SEEN = 1e-6  # of the largest node: nodes nearer zero may be of either sign by rounding
+_HARMLESS = 1e-3  # nats
+_ROUGHLY = 16  # steps that show the size of the log Occam factor
 
 
 def refusal(facts: Facts, curvature: str) -> str | None:
@@ -38,17 +46,19 @@ def refusal(facts: Facts, curvature: str) -> str | None:
 
 
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
-    """The Lanczos vectors of one probe; a pass over the data a step."""
+    """The Lanczos vectors of probes that go together; a pass over the data a step."""
     p = facts.p
     work = PROBES * STEPS * (6 * facts.N * facts.pass_flops + 4 * STEPS * p)
-    return 4.0 * STEPS * p + 40.0 * p, work
+    together = at_once(p, STEPS, PROBES)
+    return together * (4.0 * STEPS * p + 40.0 * p), work
 
 
 def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
     """One product, measured; each is orthogonalised twice against those before it."""
-    p = facts.p
+    p, together = facts.p, at_once(facts.p, STEPS, PROBES)
     operator = problem.operator(curvature, "float64")  # as nearly every estimate needs it
-    product, _ = timed(lambda: operator @ np.ones(p))
+    products, _ = timed(lambda: operator @ np.ones((p, together)))
+    product = products / together
     vectors = np.ones((STEPS // 2, p), np.float32 if p > 1 << 16 else np.float64)
     against, _ = timed(lambda: vectors.T @ (vectors @ vectors[0]))
     return (PROBES * STEPS + STEPS) * (product + 2 * against)
@@ -70,7 +80,8 @@ def curve(
 ) -> Curve:
     """From the quadrature at the smallest precision, whose nodes serve all larger ones."""
     p = len(problem.w)
-    estimate = _estimate(problem.operator(curvature, "float64"), np.full(p, smallest), accuracy)
+    operator = problem.operator(curvature, "float64")
+    estimate = _estimate(operator, np.full(p, smallest), accuracy, curvature == "ggn")
     pairs = [probe.quadrature() for probe in estimate.probes]
     h = smallest * np.concatenate([nodes for nodes, _ in pairs])
     weights = np.concatenate([p / len(pairs) * share for _, share in pairs])
@@ -87,19 +98,22 @@ def operator_term(
 ) -> Term:
     """Stochastic Lanczos quadrature; in float64 where float32 products would bias it."""
     precision: Precision = "float32"
-    # One short run shows the largest curvature, hence what rounding may do.
+    # One short run shows the largest curvature, hence what rounding may do at the worst.
     start = slope / np.sqrt(L)
     if not start.any():  # a gradient that is zero, or was not given, shows nothing
         start = np.random.default_rng(accuracy.seed).normal(size=len(L))
     first = lanczos(_in_prior_units(operator(precision), L), start, 8)
-    bound = 0.5 * len(L) * _FLOAT32_NOISE * max(float(first.quadrature()[0][-1]), 0.0)
-    goal = accuracy.tolerance if accuracy.tolerance is not None else 0.0
+    worst = 0.5 * len(L) * _FLOAT32_NOISE * max(float(first.quadrature()[0][-1]), 0.0)
+    bound, goal = worst, accuracy.tolerance or 0.0
+    if positive and worst > max(goal, _HARMLESS):
+        rough, goal_here = _rounding(operator, L, accuracy.seed)
+        bound, goal = min(worst, rough), goal or goal_here
     estimate = None
-    if bound <= max(goal, 1e-3):
-        estimate = _estimate(operator(precision), L, accuracy)
-    if estimate is None or bound > max(estimate.std / 2, 1e-3):
-        precision, bound = "float64", bound * np.finfo(np.float64).eps / _FLOAT32_NOISE
-        estimate = _estimate(operator(precision), L, accuracy)
+    if bound <= max(goal / 2, _HARMLESS):
+        estimate = _estimate(operator(precision), L, accuracy, positive)
+    if estimate is None or bound > max(estimate.std / 2, _HARMLESS):
+        precision, bound = "float64", worst * np.finfo(np.float64).eps / _FLOAT32_NOISE
+        estimate = _estimate(operator(precision), L, accuracy, positive)
     occam = _occam_of_quadrature(estimate, operator(precision), L, slope, positive, accuracy)
     details = {
         "n_probes": estimate.n_probes,
@@ -112,6 +126,32 @@ def operator_term(
     return Term(occam, estimate.std / 2, details)
 
 
+def _rounding(
+    operator: Callable[[Precision], LinearOperator], L: Array, seed: int
+) -> tuple[float, float]:
+    """What float32 products may change the log Occam factor by, and 1 % of this, roughly.
+
+    With E the error of a product with signs z, tr E = z' E z +- sqrt(2) |E|, and what it does to a
+    sum of logarithms is that trace, less half the sum of squares, which is about |E z|^2.
+    """
+    z = random_stream(seed, "rounding").integers(0, 2, len(L)).astype(np.float64) * 2 - 1
+    rough, fine = (_in_prior_units(operator(precision), L) for precision in PRECISIONS)
+    E = np.asarray(rough @ z) - np.asarray(fine @ z)
+    size = float(np.linalg.norm(E))
+    trace = abs(float(z @ E)) + 2 * math.sqrt(2) * size
+    value = len(L) * lanczos(rough, z, _ROUGHLY).integrate(_log_of_positive)
+    return trace / 2 + size**2 / 4, 0.01 * value / 2
+
+
+def _log_of_positive(nodes: Array) -> Array:
+    """ln(1 + mu) of a curvature that is nowhere negative.
+
+    Nodes that rounding put below zero count with their sign, as others count that it put above.
+    """
+    seen = _SEEN * float(np.abs(nodes).max(initial=0.0))
+    return np.log1p(np.where(nodes > -min(seen, 0.5), nodes, 0.0))
+
+
 def _in_prior_units(operator: LinearOperator, L: Array) -> LinearOperator:
     """L^-1/2 H L^-1/2."""
     root = np.sqrt(L)
@@ -121,16 +161,30 @@ def _in_prior_units(operator: LinearOperator, L: Array) -> LinearOperator:
         advance(1)
         return product
 
-    return LinearOperator(operator.shape, matvec=matvec, rmatvec=matvec, dtype=np.float64)
+    def matmat(V: Array) -> Array:
+        products = np.asarray(operator @ (V / root[:, None]) / root[:, None])
+        advance(V.shape[1])
+        return products
+
+    return LinearOperator(
+        operator.shape, matvec=matvec, rmatvec=matvec, matmat=matmat, dtype=np.float64
+    )
 
 
-def _estimate(operator: LinearOperator, L: Array, accuracy: Accuracy) -> TraceEstimate:
+def _estimate(
+    operator: LinearOperator, L: Array, accuracy: Accuracy, positive: bool
+) -> TraceEstimate:
+    if accuracy.tolerance == 0:
+        raise InputError(
+            "tolerance=0 asks for an exact value, which lanczos does not give: use method='dense' "
+            "or 'dual', or a tolerance above 0."
+        )
     stage("products", accuracy.n_steps * min(FEWEST_PROBES, accuracy.max_probes))
     # Both tolerances are of the log evidence, which has half the trace.
     absolute = None if accuracy.tolerance is None else 2 * accuracy.tolerance
     return trace_of_function(
         _in_prior_units(operator, L),
-        restricted_log,
+        _log_of_positive if positive else restricted_log,
         tolerance=absolute or 1e-6,
         relative=0.0 if absolute else 0.01,
         max_probes=accuracy.max_probes,
@@ -149,7 +203,7 @@ def _occam_of_quadrature(
     accuracy: Accuracy,
 ) -> Occam:
     p = len(L)
-    noise = 1e-6 * max(abs(estimate.largest), abs(estimate.smallest))
+    noise = _SEEN * max(abs(estimate.largest), abs(estimate.smallest))
     counts, weights, fulls = [], [], []
     for probe in estimate.probes:
         nodes, share = probe.quadrature()

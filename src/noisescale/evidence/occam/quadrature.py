@@ -26,6 +26,8 @@ Function = Callable[[Array], Array]
 FEWEST_PROBES = 8  # a standard error from fewer is not worth much
 _LOOK = 8  # steps between two looks at the quadrature
 _SETTLED = 1e-4  # of its value: far below the spread over probes
+_WIDE = 1 << 16  # parameters from which on vectors are kept in float32
+_BYTES = 1 << 30  # of the vectors of probes that go together
 _Z = float(stats.norm.ppf(0.975))
 
 
@@ -97,33 +99,83 @@ def lanczos_basis(
     operator: LinearOperator, start: Array, max_steps: int, f: Function | None = None
 ) -> tuple[Tridiagonal, NDArray[np.floating]]:
     """:func:`lanczos` with the orthonormal vectors (m, p) it went through."""
-    p = operator.shape[0]
-    max_steps = min(max_steps, p)
-    Q = np.empty((max_steps, p), np.float32 if p > 1 << 16 else np.float64)
-    alpha, beta = np.zeros(max_steps), np.zeros(max_steps)
-    q = start / np.linalg.norm(start)
-    for j in range(max_steps):
-        Q[j] = q
-        w = np.asarray(operator @ q, np.float64)
+    run = _Run(start, min(max_steps, operator.shape[0]), f)
+    while not run.ended and not run.settled:
+        run.take(np.asarray(operator @ run.q, np.float64))
+    return run.tridiagonal, run.Q[: run.steps]
+
+
+def lanczos_together(
+    operator: LinearOperator, starts: Array, max_steps: int, f: Function | None = None
+) -> list[Tridiagonal]:
+    """:func:`lanczos` from each of several starts (b, p), whose products are made in one pass.
+
+    All go on until the last has settled: a product with fewer vectors would hardly be quicker.
+    """
+    runs = [_Run(start, min(max_steps, operator.shape[0]), f) for start in starts]
+    while not all(run.ended or run.settled for run in runs):
+        W = np.asarray(operator @ np.stack([run.q for run in runs], axis=1), np.float64)
+        for run, w in zip(runs, W.T, strict=True):
+            if not run.ended:
+                run.take(w.copy())
+    return [run.tridiagonal for run in runs]
+
+
+class _Run:
+    """Lanczos from one start, a product at a time.
+
+    Attributes:
+        q: the vector to multiply next; zeros at the end.
+        settled: whether the last quarter of the steps no longer changes the quadrature of ``f``.
+        ended: whether the space or the number of steps is exhausted.
+    """
+
+    def __init__(self, start: Array, max_steps: int, f: Function | None) -> None:
+        p = len(start)
+        self.Q = np.empty((max_steps, p), np.float32 if p > _WIDE else np.float64)
+        self.alpha, self.beta = np.zeros(max_steps), np.zeros(max_steps)
+        self.q, self.f = start / np.linalg.norm(start), f
+        self.steps, self.settled, self.ended = 0, False, max_steps == 0
+
+    @property
+    def tridiagonal(self) -> Tridiagonal:
+        """Of all steps so far."""
+        return Tridiagonal(self.alpha[: self.steps], self.beta[: max(self.steps - 1, 0)])
+
+    def take(self, w: Array) -> None:
+        """A step, with w the product of ``q``."""
         if not np.isfinite(w).all():
             raise InputError(
                 "products with the curvature are not finite: scale the inputs or the parameters "
                 "down."
             )
-        alpha[j] = q @ w
+        j, Q = self.steps, self.Q
+        Q[j] = self.q
+        self.alpha[j] = self.q @ w
         for _ in range(2):
             w -= Q[: j + 1].T @ (Q[: j + 1] @ w.astype(Q.dtype))
-        beta[j] = np.linalg.norm(w)
-        scale = max(np.abs(alpha[: j + 1]).max(), beta[: j + 1].max())
-        if beta[j] <= 1e-10 * scale or scale == 0:  # an invariant subspace: the rest is exact
-            return Tridiagonal(alpha[: j + 1], beta[:j]), Q[: j + 1]
-        q = w / beta[j]
-        if f is not None and j % _LOOK == _LOOK - 1:
-            so_far = Tridiagonal(alpha[: j + 1], beta[:j])
-            value = so_far.integrate(f)
-            if abs(value - so_far.integrate(f, 3 * (j + 1) // 4)) <= _SETTLED * abs(value):
-                return so_far, Q[: j + 1]
-    return Tridiagonal(alpha, beta[:-1]), Q
+        self.beta[j] = np.linalg.norm(w)
+        self.steps = j + 1
+        scale = max(np.abs(self.alpha[: j + 1]).max(), self.beta[: j + 1].max())
+        # An invariant subspace: the rest is exact.
+        exhausted = self.beta[j] <= 1e-10 * scale or scale == 0
+        self.ended = exhausted or self.steps == len(self.alpha)
+        self.q = np.zeros_like(w) if self.ended else w / self.beta[j]
+        if self.f is not None and not self.ended and j % _LOOK == _LOOK - 1:
+            value = self.tridiagonal.integrate(self.f)
+            before = self.tridiagonal.integrate(self.f, 3 * self.steps // 4)
+            self.settled = abs(value - before) <= _SETTLED * abs(value)
+
+
+def at_once(p: int, n_steps: int, n_probes: int) -> int:
+    """How many probes go together: as many as memory holds the vectors of, in even parts.
+
+    >>> at_once(636_010, 64, 8), at_once(10_000_000, 64, 8)
+    (4, 1)
+    """
+    width = 4 if p > _WIDE else 8
+    fitting = max(1, _BYTES // (width * max(p, 1) * min(n_steps, p)))
+    return math.ceil(n_probes / math.ceil(n_probes / min(fitting, n_probes)))
 
 
 def trace_of_function(
@@ -147,11 +199,14 @@ def trace_of_function(
     probes: list[Tridiagonal] = []
     look = min(FEWEST_PROBES, max_probes)
     while True:
+        together = at_once(p, n_steps, min(look - len(probes), FEWEST_PROBES))
         while len(probes) < look:
-            signs = rng.integers(0, 2, p).astype(np.float64) * 2 - 1
-            probes.append(lanczos(operator, signs, n_steps, f))
-            if progress is not None:
-                progress(f"probe {len(probes)} of at most {max_probes}")
+            b = min(together, look - len(probes))
+            signs = rng.integers(0, 2, (b, p)).astype(np.float64) * 2 - 1
+            for probe in lanczos_together(operator, signs, n_steps, f):
+                probes.append(probe)
+                if progress is not None:
+                    progress(f"probe {len(probes)} of at most {max_probes}")
         estimate = _summary(probes, f, p)
         goal = max(tolerance, relative * abs(estimate.value))
         if estimate.std <= goal or look >= max_probes:

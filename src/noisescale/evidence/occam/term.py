@@ -54,20 +54,22 @@ class Occam:
 
 @dataclass(frozen=True)
 class Term:
-    """An Occam factor with its standard error and how it was got."""
+    """An Occam factor with its standard error, or bounds that hold, and how it was got."""
 
     occam: Occam
     std: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
+    bounds: tuple[float, float] | None = None  # on the log Occam factor, lower and upper
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How a stochastic method goes about it.
+    """How a method that need not be exact goes about it.
 
     Attributes:
-        tolerance: the standard error of the log evidence to reach, in nats; by default 1 % of the
-            log Occam factor.
+        tolerance: in nats of the log evidence: the standard error that ``lanczos`` is to reach, by
+            default 1 % of the log Occam factor; how far apart the bounds of ``dual`` may be, by
+            default 0, which is exact.
         max_probes: give up after so many.
         n_steps: Lanczos steps a probe.
         seed: decides the probes.
@@ -82,7 +84,7 @@ class Accuracy:
 
     def __post_init__(self) -> None:
         if self.tolerance is not None:
-            check_number("tolerance", self.tolerance, "above 0", lambda v: v > 0)
+            check_number("tolerance", self.tolerance, ">= 0", lambda v: v >= 0)
         check_whole("max_probes", self.max_probes, at_least=2)
         check_whole("n_steps", self.n_steps, at_least=2)
         check_whole("seed", self.seed, at_least=0)

@@ -59,8 +59,9 @@ def prequential_evidence(
         orders: how many random orders of the examples to bet on.
         ensemble: trainings for each block, whose predictions are averaged.
         null: ``"uniform"``, or ``"frequencies"`` for class base rates that are learnt on the way;
-            for a regressor ``"gaussian"`` (unknown mean and variance; the constant of its improper
-            prior cancels from E) or a distribution of ``scipy.stats`` chosen without looking at y.
+            for a regressor it is ``"gaussian"`` (unknown mean and variance; the constant of its
+            improper prior cancels from E), or a distribution of ``scipy.stats`` that was chosen
+            without looking at y.
         temperatures: the grid that predictions are tempered with; a Bayesian mixture finds out
             which to believe. For a regressor they multiply the standard deviation.
         null_expert: whether the null model takes part in that mixture.

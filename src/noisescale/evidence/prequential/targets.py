@@ -78,7 +78,7 @@ def _numbers(given: NDArray[Any], n_classes: int | None, null: Any) -> Targets:
     paid = given.astype(np.float64)
     if hasattr(null, "logpdf"):
         return Targets(given, paid, None, "given", lambda y: float(np.sum(null.logpdf(y))))
-    if null != "gaussian":
+    if null not in ("uniform", "gaussian"):  # the former is what callers get who ask for nothing
         raise InputError(
             f"null must be 'gaussian' for a regressor, or a distribution of scipy.stats such as "
             f"norm(0, 10) that does not depend on y, got {null!r}."

@@ -37,8 +37,11 @@ def load(path: Path | str) -> "NoiseRecord":
 
     path = Path(path)
     if _suffix(path) == ".csv":
-        record = NoiseRecord()
-        record.rows = _rows_of(read_text(path), path)
+        rows = _rows_of(read_text(path), path)
+        # Weighted examples count for no more than there are; tokens do.
+        tokens = any(row.batch_size > 1.001 * row.n_examples for row in rows)
+        record = NoiseRecord(unit="token" if tokens else "example")
+        record.rows = rows
         return record
     content = read_saved(path, KIND, nothing=("n_train",))
     try:

@@ -11,10 +11,14 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from noisescale.drawing import inline
-from noisescale.paper.claims import Judgement, all_claims, counts, entries
+from noisescale.paper.checking import SpotCheck
+from noisescale.paper.claims import Claim, Judgement, all_claims, counts, headline, in_words
 from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
+from noisescale.paper.readings import Reading, all_readings
+from noisescale.paper.report.checked import check_part
 from noisescale.paper.report.playground import playground_parts
+from noisescale.paper.second import judge_first_seeds
 from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
 
@@ -48,6 +52,7 @@ class Shown:
     seeds: int
     other_code: bool  # measured by another version of the code than this
     command: str  # that would measure it
+    early: tuple[Judgement, ...] = ()  # what the first seeds alone say, where others came later
 
     @classmethod
     def of(cls, section: Section, kept: Kept) -> Self:
@@ -59,6 +64,7 @@ class Shown:
             at.seeds,
             not kept.by_this_code(section),
             f"noisescale paper --only {section.id} --scale {at.scale} --seeds {at.seeds}",
+            judge_first_seeds(section, kept.data),
         )
 
     @property
@@ -81,27 +87,36 @@ def render(
     claims: dict[str, Any],
     here: Mapping[str, Shown],
     full: Mapping[str, Shown],
+    full_verdicts: dict[str, Any],
     sections: Iterable[Section],
     runs: str,
+    check: SpotCheck | None = None,
 ) -> str:
     """The page, everything from data escaped, figures inside as data addresses.
 
-    ``here`` is what was measured in the folder, ``full`` the full-scale results, both by section;
-    ``runs`` are the runs as CSV.
+    ``here`` is what was measured in the folder, ``full`` the full-scale results, both by section,
+    ``claims`` and ``full_verdicts`` their verdicts; ``runs`` are the runs as CSV, ``check`` says
+    what running shipped ones again gave.
     """
     environment = page_environment()
-    environment.filters["words"] = _words
-    judged = entries(j for shown in full.values() for j in shown.judgements)
+    environment.filters["words"] = in_words
+    judged = full_verdicts["claims"]
     return environment.from_string(_file("template.html")).render(
         report=claims,
         counts=counts(claims["claims"]),
         full_counts=counts(judged),
         own_counts=counts(claims["claims"], own=True),
         own_full_counts=counts(judged, own=True),
-        claims=side_by_side(claims["claims"], judged),
+        headline=headline(claims["claims"]),
+        full_headline=headline(judged),
+        claims=side_by_side(all_claims(), claims["claims"], judged),
+        readings=side_by_side(all_readings(), claims["readings"], full_verdicts["readings"]),
+        meanings=full_verdicts["meanings"],
+        second=full_verdicts["second_statistics"],
         sections=[s for s in sections if s.id in here or s.id in full],
         here=here,
         full=full,
+        checked=check_part(check, environment) if claims["scale"] == "check" else None,
         corrections=CORRECTIONS,
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
@@ -132,8 +147,10 @@ def page_environment() -> Environment:
     return environment
 
 
-def side_by_side(fresh: list[dict[str, Any]], full: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each claim and convention, with what was found ``here`` and in ``full``.
+def side_by_side(
+    judged: Iterable[Claim | Reading], fresh: list[dict[str, Any]], full: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """A row for each claim or reading and convention, with what was found ``here`` and in ``full``.
 
     Either is None if it was not measured.
     """
@@ -143,7 +160,7 @@ def side_by_side(fresh: list[dict[str, Any]], full: list[dict[str, Any]]) -> lis
             if row["measured"] is not None:
                 found.setdefault((row["id"], row["convention"]), {})[where] = row
     merged = []
-    for claim in all_claims():
+    for claim in judged:
         conventions = [name for id, name in found if id == claim.id] or ["default"]
         for convention in conventions:
             pair = found.get((claim.id, convention), {})
@@ -163,15 +180,6 @@ def runs_table(store: RunStore) -> str:
 
 def _file(name: str) -> str:
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _words(value: Any) -> str:
-    """A measured value as people write it; a mapping as a list of named values."""
-    if isinstance(value, dict):
-        return "; ".join(f"{name} {_words(part)}" for name, part in value.items())
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_words(part) for part in value)}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _address(content: str, kind: str) -> str:

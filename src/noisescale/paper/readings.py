@@ -1,0 +1,127 @@
+"""Second readings: what else a claim may have meant, judged beside it and never in its place.
+
+Their criteria stand in ``claims.toml`` with the day on which they were fixed, before the runs that
+decide them. A reading may be judged under several conventions; found under one of them it counts
+as reproduced.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from noisescale.paper.claims import Judgement, Verdict, all_claims, criteria, in_words
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Another reading of claims, and the criterion that decides it.
+
+    ``against``: reproduced, it speaks against the claim.
+    """
+
+    id: str
+    section: str
+    of: tuple[str, ...]
+    fixed_on: str
+    reading: str
+    criterion: str
+    reason: str
+    against: bool = False
+
+
+@cache
+def all_readings() -> tuple[Reading, ...]:
+    """Every reading, in the order of the claims."""
+    return tuple(
+        Reading(**{**entry, "of": tuple(entry["of"]), "fixed_on": str(entry["fixed_on"])})
+        for entry in criteria()["reading"]
+    )
+
+
+def reading_entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
+    """One entry for each (reading, convention), ready for ``claims.json``."""
+    judged: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        judged.setdefault(judgement.id, []).append(judgement)
+    rows = []
+    for reading in all_readings():
+        for judgement in judged.pop(reading.id, [Judgement(reading.id, Verdict.UNDECIDED)]):
+            rows.append({**asdict(reading), "of": list(reading.of), **asdict(judgement)})
+    if judged:
+        raise ValueError(f"judgements of readings that do not exist: {sorted(judged)}")
+    return rows
+
+
+def overall(rows: Iterable[dict[str, Any]]) -> Verdict:
+    """The verdict on a reading from its entries: found under one convention, or under none."""
+    verdicts = [row["verdict"] for row in rows]
+    if Verdict.REPRODUCED in verdicts:
+        return Verdict.REPRODUCED
+    if all(verdict == Verdict.NOT_REPRODUCED for verdict in verdicts):
+        return Verdict.NOT_REPRODUCED
+    return Verdict.UNDECIDED
+
+
+def meanings(
+    claims: Iterable[dict[str, Any]], readings: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """For each claim that has readings: its first verdict, theirs, and what both probably mean.
+
+    Of a reading of many claims those alone are listed that did not simply reproduce.
+    """
+    first = {row["id"]: row["verdict"] for row in claims if row["primary"]}
+    entries: dict[str, list[dict[str, Any]]] = {}
+    for row in readings:
+        entries.setdefault(row["id"], []).append(row)
+    found = []
+    for claim in all_claims():
+        of = [r for r in all_readings() if claim.id in r.of]
+        alone = any(len(r.of) == 1 for r in of)
+        if not of or (not alone and first[claim.id] == Verdict.REPRODUCED):
+            continue
+        verdicts = {r.id: overall(entries[r.id]).value for r in of}
+        found.append(
+            {
+                "id": claim.id,
+                "claim": claim.claim,
+                "verdict": first[claim.id],
+                "readings": verdicts,
+                "meaning": " ".join(
+                    _meaning(Verdict(first[claim.id]), r, entries[r.id]) for r in of
+                ),
+            }
+        )
+    return found
+
+
+def _meaning(first: Verdict, reading: Reading, rows: list[dict[str, Any]]) -> str:
+    """What a first verdict and a reading say together, with the numbers that say so."""
+    if all(row["measured"] is None for row in rows):
+        return f"{reading.id} is not measured yet: what is believed rests on the first criterion."
+    second = overall(rows)
+    telling = [row for row in rows if row["verdict"] == second] or rows
+    numbers = "; ".join(
+        ("" if row["convention"] == "default" else f"{row['convention']}: ")
+        + in_words(row["measured"])
+        for row in telling
+    )
+    name = f"{reading.id}, {reading.reading},"
+    if second is Verdict.UNDECIDED:
+        return f"Not settled: {name} is undecided by its data so far ({numbers})."
+    holds = second is Verdict.REPRODUCED
+    if reading.against:
+        said = f"Probably not so as the paper says: {name} holds" if holds else f"{name} fails"
+    else:
+        said = f"{_TOGETHER[first, second]}: {name} {'holds' if holds else 'does not hold'}"
+    return f"{said} ({numbers})."
+
+
+_TOGETHER = {
+    (Verdict.REPRODUCED, Verdict.REPRODUCED): "Probably so",
+    (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED): "By the first criterion alone",
+    (Verdict.NOT_REPRODUCED, Verdict.REPRODUCED): "Probably so in another sense than first read",
+    (Verdict.NOT_REPRODUCED, Verdict.NOT_REPRODUCED): "Probably not so here",
+    (Verdict.UNDECIDED, Verdict.REPRODUCED): "Probably so",
+    (Verdict.UNDECIDED, Verdict.NOT_REPRODUCED): "Probably not so",
+}

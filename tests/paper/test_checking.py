@@ -1,0 +1,214 @@
+"""The default report: verdicts at once, then a sample run again. Real runs, but tiny ones."""
+
+import json
+import re
+from concurrent.futures import Future
+from dataclasses import replace
+from html import escape
+from types import SimpleNamespace
+
+import pytest
+
+from command_line import run
+from noisescale.data import DataUnavailableError
+from noisescale.errors import InputError
+from noisescale.imports import import_function
+from noisescale.jobs.progress import Progress
+from noisescale.paper import checking, redraw, run_paper, slices
+from noisescale.paper.report import page_environment
+from noisescale.paper.report.checked import check_part
+from noisescale.paper.slices import SLICES, Compared, compare
+from noisescale.paper.spot_check import classify, conclude_agreement
+from noisescale.sweep import RunStore, make_plan, run_sweep
+
+SECTION = ["units"]  # the quickest to judge and draw
+
+
+class InThisProcess:
+    """An engine without workers: a task is done when it is submitted."""
+
+    def submit(self, work, *args):
+        done = Future()
+        done.set_result(import_function("work", work)(*args))
+        return done
+
+    def capacity(self):
+        return 1
+
+    def restart(self):
+        pytest.fail("nothing can break")
+
+    def stop(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory):
+    """A few tiny runs as if they had been shipped with the section ``units``."""
+    plan = make_plan(
+        {
+            "data": "digits",
+            "n_train": 200,
+            "learning_rate": 0.1,
+            "momentum": 0.5,
+            "steps": 60,
+            "hidden_widths": (),
+            "cost_convention": "per_class",
+            "evaluate_at": "final",
+        },
+        grid={"batch_size": (5, 20, 60, 180)},
+        seeds=2,
+    )
+    frame = run_sweep(plan, tmp_path_factory.mktemp("shipped"), InThisProcess())
+    return classify(frame.assign(section="units", taken=None))
+
+
+@pytest.fixture
+def tiny(shipped, monkeypatch):
+    """A check is of these runs."""
+    monkeypatch.setattr(checking, "shipped_runs", lambda sections: shipped)
+
+
+def check(out, **changes):
+    request = {"only": SECTION, "check_seed": 1, "executor": InThisProcess(), "minutes": 1_000}
+    return run_paper(out, **(request | changes))
+
+
+@pytest.fixture(scope="module")
+def told(shipped, tmp_path_factory):
+    """What the command line printed, with a worker of its own, and its report."""
+    out = tmp_path_factory.mktemp("report")
+    arguments = ("paper", "--only", *SECTION, "--minutes", "1000", "--workers", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checking, "shipped_runs", lambda sections: shipped)
+        return run(*arguments, "--check-seed", "1", "--out", out), out
+
+
+def test_the_command_line_tells_the_verdicts_then_the_check(told):
+    done, out = told
+    lines = done.out.strip().splitlines()
+    (headline,) = [n for n, line in enumerate(lines) if "shipped data judged here)." in line]
+    assert lines[headline].startswith("40 claims: ")
+    place = f"Report: {(out / 'index.html').resolve()}"
+    assert place in lines[headline + 1 : -1]
+    assert lines[-1] == place
+    assert lines[-2].startswith("8 shipped runs, 8 run again here: ")
+    assert done.code == 0
+    done = run("report", out)
+    assert "8 shipped runs, 8 run again here: " in done.out
+    done = run("report", out, "--json")
+    assert json.loads(done.out)["check"]["seed"] == 1
+
+
+def test_runs_are_made_again_and_agree(told, shipped):
+    report = redraw(told[1])
+    found = report.check
+    assert len(found.runs.pairs) == len(shipped) == 8
+    assert found.conclusion in ("agree", "not enough runs")
+    assert all(abs(pair.difference) <= 0.01 for pair in found.runs.pairs)
+    assert str(found).startswith(f"8 shipped runs, 8 run again here: {found.conclusion}")
+    assert report.claims["check"]["told"] == str(found)
+    assert found.speed > 0
+    with RunStore(told[1]) as store:
+        assert set(store.statuses()) == set(shipped["key"])
+
+
+def test_the_page_shows_run_by_run_and_the_same_again(told):
+    index = told[1] / "index.html"
+    page = index.read_text()
+    report = redraw(told[1])
+    assert index.read_text() == page
+    assert str(report.check)[:60] in page
+    assert page.count("60 updates, seed") == 8 + 1  # and the picture's words
+    assert "Measured here" not in page
+    assert "<em>single</em> wrong run among the 8" in page
+    assert "if its accuracy is wrong by 0.01" in page
+
+
+def test_what_is_wrong_is_found_and_shown(told):
+    found = redraw(told[1]).check
+    pairs = [replace(pair, shipped=pair.shipped - 0.4) for pair in found.runs.pairs]
+    wrong = replace(found, runs=conclude_agreement(pairs, 8))
+    assert wrong.conclusion == "disagree"
+    assert "disagree (section units" in str(wrong)
+    page = check_part(wrong, page_environment())
+    assert "What refutes agreement" in page
+    assert escape(wrong.runs.alarms[0].what) in page
+
+
+def test_without_time_the_verdicts_stand(tiny, tmp_path):
+    made = check(tmp_path, minutes=0)
+    assert made.check is None
+    page = made.index.read_text()
+    assert "has not been run to its end" in page
+    assert {row["id"] for row in made.claims["claims"]} >= {"C01", "C40"}
+    assert made.claims["scale"] == "check"
+    assert not (tmp_path / "measured").exists()
+
+
+def test_without_images_the_verdicts_stand(monkeypatch, tmp_path):
+    def nowhere(name):
+        raise DataUnavailableError("no network")
+
+    monkeypatch.setattr(checking, "load_kept", nowhere)
+    monkeypatch.setattr("noisescale.jobs.engines.LocalEngine", lambda *_, **__: pytest.fail("runs"))
+    made = check(tmp_path, only=["4"])
+    assert str(made.check).startswith("not checked: MNIST is not on this machine")
+    page = made.index.read_text()
+    assert "not checked: MNIST is not on this machine" in page
+    assert "The verdicts stand" in page
+    verdicts = {row["id"]: row["verdict"] for row in made.claims["claims"]}
+    assert (verdicts["C16"], verdicts["C17"]) == ("reproduced", "reproduced")
+
+
+def test_ctrl_c_leaves_the_verdicts_and_what_was_run(tiny, tmp_path):
+    class Interrupting(Progress):
+        def finished(self, run, record):
+            super().finished(run, record)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check(tmp_path, progress=Interrupting())
+    page = (tmp_path / "index.html").read_text()
+    assert "the check was interrupted" in page
+    told = json.loads((tmp_path / "claims.json").read_text())["check"]["told"]
+    assert re.match(r"8 shipped runs, [1-8] run again here: not enough runs.*interrupted", told)
+
+
+def test_bad_requests_are_refused_before_any_work(tmp_path):
+    def refuse(match, **changes):
+        with pytest.raises(InputError, match=match):
+            run_paper(tmp_path / "out", **changes)
+
+    refuse("minutes must be a finite number from 0 to 1440, got -1", minutes=-1)
+    refuse("check_seed must be at least 0, got -1", check_seed=-1)
+    refuse("the scale check measures no seeds afresh, got seeds = 3", seeds=3)
+    refuse("scale must be one of check, smoke, quick, full, got 'huge'", scale="huge")
+    refuse("no full-scale data of these sections ship", only=["11"])
+    assert not (tmp_path / "out" / "index.html").exists()
+
+
+def test_slices_name_the_shipped_numbers():
+    for name, one in SLICES.items():
+        for section in one.sections:
+            told = one.shipped(slices.shipped_data(section))
+            compared = compare(name, told)
+            assert {row.quantity for row in compared} == set(told)
+            assert all(row.agrees for row in compared)
+
+
+def test_a_slice_that_is_off_disagrees():
+    (section,) = SLICES["A"].sections
+    told = SLICES["A"].shipped(slices.shipped_data(section))
+    off = told | {"shares of the evidence": told["shares of the evidence"] + 1e-3}
+    rows = {row.quantity: row for row in compare("A", off)}
+    assert not rows["shares of the evidence"].agrees
+    assert rows["ln evidence by Laplace"].agrees
+    missing = compare("A", told | {"shares of the evidence": [0.1]})
+    assert [row.agrees for row in missing] == [True, True, False]
+
+
+def test_a_slice_measured_here_agrees():
+    """Appendix D's fluctuations on the quadratic, which need no images."""
+    here = SLICES["D"].measure(SimpleNamespace(scale="full"))
+    assert all(isinstance(row, Compared) and row.agrees for row in compare("D", here))

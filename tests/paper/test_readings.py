@@ -1,0 +1,377 @@
+"""Second readings and second statistics, on data whose truth is known."""
+
+from dataclasses import replace
+from datetime import date
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from noisescale.paper import (
+    SECTIONS,
+    appendix_d,
+    figure3,
+    figure8,
+    figure9,
+    reading_curvature,
+    reading_grid,
+    reading_longer,
+    reading_posterior,
+    reading_steps,
+)
+from noisescale.paper.batches import PENALTIES, SIZES, late_steps
+from noisescale.paper.claims import Judgement, Verdict, all_claims, entries
+from noisescale.paper.footnote import Footnote
+from noisescale.paper.logistic import LABELS
+from noisescale.paper.matched import DOUBLED, MATCHED
+from noisescale.paper.posterior_draws import Draws
+from noisescale.paper.reading_curvature import Trajectory, matched_ratio
+from noisescale.paper.readings import all_readings, meanings, overall, reading_entries
+from noisescale.paper.scaling import judge_slope_again
+from noisescale.paper.second import judge_first_seeds, second_statistics
+from noisescale.paper.section import Findings
+from noisescale.paper.statistics import FIRST, SECOND
+from noisescale.uncertainty import Estimate, mean_of
+from paper.circumstances import DECIDING
+from paper.test_batches import bowl, falling, make_runs, regularised, rise
+from paper.test_logistic import curves, random_curves
+
+R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
+THREE = replace(DECIDING, seeds=3)
+
+
+class TestData:
+    def test_every_reading_is_of_claims_and_has_a_day_and_a_section(self):
+        readings = all_readings()
+        numbers = (14, 20, 23, 24, 25, 29, 31, 33, 37, 38, 39)
+        assert [reading.id for reading in readings] == ["R05-11", *(f"R{k}" for k in numbers)]
+        known = {claim.id for claim in all_claims()}
+        for reading in readings:
+            assert set(reading.of) <= known
+            assert date.fromisoformat(reading.fixed_on) <= date(2026, 11, 16)
+            assert all((reading.reading, reading.criterion, reading.reason))
+            assert reading.section in SECTIONS
+
+    def test_a_section_of_its_own_is_named_after_its_reading(self):
+        own = [section.id for section in SECTIONS.values() if section.reading]
+        assert set(own) == {r.id for r in all_readings() if r.section == r.id}
+        assert len(own) == 6
+
+    def test_what_was_not_measured_is_undecided(self):
+        rows = reading_entries([])
+        assert {row["verdict"] for row in rows} == {U}
+        assert all(isinstance(row["of"], list) for row in rows)
+        with pytest.raises(ValueError, match="R99"):
+            reading_entries([Judgement("R99", R)])
+
+    def test_identities_are_labelled(self):
+        labels = {claim.id: claim.identity for claim in all_claims() if claim.identity}
+        assert labels.pop("C02") == "test accuracy near one half"
+        assert labels == dict.fromkeys(["C07", "C12", "C28", "C30", "C35", "C36", "C40"], "all")
+
+
+def rows(*verdicts):
+    return [{"verdict": verdict} for verdict in verdicts]
+
+
+def test_found_under_one_convention_is_found():
+    assert overall(rows(N, R, U)) is R
+    assert overall(rows(N, N)) is N
+    assert overall(rows(N, U)) is U
+
+
+@pytest.mark.parametrize(
+    ("claim", "first", "reading", "second", "told"),
+    [
+        ("C23", N, "R23", R, "Probably so in another sense"),
+        ("C23", N, "R23", N, "Probably not so here"),
+        ("C23", N, "R23", U, "Not settled"),
+        ("C14", R, "R14", N, "By the first criterion alone"),
+        ("C14", R, "R14", R, "Probably so: R14"),
+        ("C33", U, "R33", R, "Probably so: R33"),
+        ("C20", N, "R20", R, "Probably not so as the paper says"),
+    ],
+)
+def test_what_a_verdict_and_a_reading_mean(claim, first, reading, second, told):
+    judged = entries([Judgement(claim, first, 1.0)])
+    read = reading_entries([Judgement(reading, second, 1.0)])
+    (row,) = (row for row in meanings(judged, read) if row["id"] == claim)
+    assert row["readings"] == {reading: second}
+    assert told in row["meaning"]
+    unread = {row["id"]: row["meaning"] for row in meanings(judged, reading_entries([]))}
+    assert "not measured yet" in unread[claim]
+
+
+def test_a_reading_of_many_claims_is_told_of_those_that_failed():
+    judged = [Judgement(f"C{k:02d}", N if k == 5 else R, 1.0) for k in range(1, 12)]
+    told = [row["id"] for row in meanings(entries(judged), reading_entries([]))]
+    assert "C05" in told
+    assert not {"C01", "C02", "C11"} & set(told)
+
+
+class TestStatistics:
+    def test_few_seeds_need_more_than_two_standard_errors(self):
+        # Student's t: 2.776 standard errors of five values at 95 %, 4.604 at 99 %.
+        for k, at_95, at_99 in ((2.7, None, None), (2.8, True, None), (4.7, True, True)):
+            estimate = Estimate(k, 1.0, n=5)
+            assert SECOND.above(estimate, 0, by=2) is at_95
+            assert SECOND.above(estimate, 0, by=3) is at_99
+            assert FIRST.above(estimate, 0, by=2) is True
+        assert SECOND.above(Estimate(-2.8, 1.0, n=5), 0, by=2) is False
+
+    def test_a_bound_is_kept_by_the_whole_interval(self):
+        near, far = Estimate(1.04, 0.01, n=5), Estimate(1.2, 0.01, n=5)
+        assert (FIRST.inside(near, high=1.05), SECOND.inside(near, high=1.05)) == (True, None)
+        assert (FIRST.inside(far, high=1.05), SECOND.inside(far, high=1.05)) == (False, False)
+        assert SECOND.inside(Estimate(1.0, 0.01, n=5), 0.9, 1.05) is True
+        assert SECOND.inside(Estimate(1.0), 0.9, 1.05) is None  # one seed knows no interval
+
+    @pytest.mark.parametrize(
+        ("slope", "error", "verdict"), [(1.0, 0.01, R), (1.0, 0.2, U), (0.5, 0.01, N)]
+    )
+    def test_a_noisy_slope_does_not_pass(self, slope, error, verdict):
+        x = 3.0 ** np.arange(5)
+        tops = [(at, Estimate(20 * at**slope, 20 * at**slope * error)) for at in x]
+        assert judge_slope_again(DECIDING, "C33", tops, fewest=4).verdict is verdict
+        assert judge_slope_again(DECIDING, "C33", tops[:3], fewest=4).verdict is U
+
+    def test_rows_say_where_a_verdict_would_change(self):
+        first = Judgement("C24", N, 1.06, convention="divided")
+        findings = Findings("", (first,), second=(replace(first, verdict=U),))
+        shown = SimpleNamespace(judgements=(first,), early=(first,), findings=findings, seeds=5)
+        (row,) = second_statistics([shown])
+        assert (row["first"], row["second"], row["first_seeds"]) == (N, U, N)
+        assert row["changes"]
+        assert row["seeds"] == 5
+
+    def test_the_first_seeds_alone(self):
+        gap = np.array([0.02, 0.02, 0.02, -0.02, -0.02])  # the last two seeds say otherwise
+        runs = make_runs(
+            [
+                ({"batch_size": 30}, rise(0.90, 10), falling),
+                ({"batch_size": 1000}, rise(0.90, 10), falling),
+            ]
+        )
+        small = runs.frame["batch_size"] == 30
+        runs.frame.loc[small, "test_accuracy"] += gap[runs.frame.loc[small, "seed"]]
+        section = SECTIONS["3"]
+        data = figure3.Data(DECIDING, runs, runs)
+        whole = {j.id: j.verdict for j in section.judge(data).judgements}
+        early = {j.id: j.verdict for j in judge_first_seeds(section, data)}
+        assert (whole["C34"], early["C34"]) == (R, N)
+        assert judge_first_seeds(section, replace(data, at=THREE)) == ()
+        assert judge_first_seeds(SECTIONS["1"], data) == ()
+
+
+@pytest.mark.parametrize(("opens", "verdict"), [(1_000, R), (100, N), (6_000, N)])
+def test_the_gap_opens_after_about_a_thousand_updates(opens, verdict):
+    def apart(step):
+        return rise(0.9, 5)(step) + 0.02 * (step > opens)
+
+    runs = make_runs(
+        [
+            ({"batch_size": 30}, apart, falling),
+            ({"batch_size": 1000}, rise(0.9, 5), falling),
+        ],
+        noise=1e-3,
+    )
+    judged = figure3._judge_opening(figure3.Data(DECIDING, runs, runs), 1000)
+    assert judged.verdict is verdict
+    assert judged.measured["not yet at update"] <= opens
+    assert judged.measured["for good from update"] >= opens
+    assert figure3._judge_opening(figure3.Data(THREE, runs, runs), 1000).verdict is U
+
+
+def test_figure_8_with_the_penalty_undivided():
+    steps = np.array(late_steps(SIZES["full"]))[1:]
+    plain = make_runs(
+        [
+            ({"batch_size": 30}, rise(0.92, 40), bowl(0.9)),
+            ({"batch_size": 1000}, rise(0.90, 10), bowl(1.0)),
+        ]
+    )
+    closed = make_runs(regularised(0.915, 0.913, "penalty undivided", wobble=0.004), steps=steps)
+    found = {
+        j.id: j.verdict for j in figure8._judge_readings(figure8.Data(DECIDING, plain, closed))
+    }
+    assert found == {"R23": R, "R25": R, "R39": R}
+    swapped = make_runs(
+        [
+            ({"batch_size": 30}, rise(0.92, 10), bowl(0.9)),
+            ({"batch_size": 1000}, rise(0.90, 40), bowl(1.0)),
+        ]
+    )
+    data = figure8.Data(DECIDING, swapped, closed)
+    assert {j.id: j.verdict for j in figure8._judge_readings(data)}["R25"] is N
+    few = {j.verdict for j in figure8._judge_readings(figure8.Data(THREE, plain, closed))}
+    assert few == {U}
+
+
+@pytest.mark.parametrize(("final", "verdict"), [(0.300, R), (0.315, U), (0.40, N)])
+def test_cross_entropies_that_rise_late(final, verdict):
+    runs = make_runs(
+        [
+            ({"batch_size": B, "prior_precision": L}, rise(0.9, 10), bowl(final, low=0.3))
+            for B in (30, 1000)
+            for L in PENALTIES.values()
+        ],
+        noise=1e-3,
+        draw=3,
+    )
+    judged = reading_longer.judge(reading_longer.Data(DECIDING, runs)).readings
+    assert [(j.id, j.verdict) for j in judged] == [("R24", verdict)] * 2
+
+
+class TestFootnote:
+    def footnote(self, cliff):
+        """Best rates proportional to B; at the largest B a rate at the cliff, noisy or not."""
+        rng = np.random.default_rng(1)
+        rows = []
+        for B in (7, 14, 28, 56):
+            for k, rate in enumerate(1.4 ** np.arange(-4, 5) * B / 28):
+                for seed in range(5):
+                    accuracy = 0.92 - 0.002 * (k - 4) ** 2 + rng.normal(0, 1e-3)
+                    if B == 56 and k == 5 and cliff:
+                        accuracy = 0.7 + 0.1 * (seed - 2)
+                    rows.append((B, rate, seed, accuracy))
+        frame = pd.DataFrame(rows, columns=["batch_size", "learning_rate", "seed", "test_accuracy"])
+        frame = frame.assign(status="done", n_train=1000, momentum=0.9, n_classes=10)
+        return Footnote.fit(DECIDING, SimpleNamespace(frame=frame))
+
+    def test_the_spread_without_the_cliff_keeps_the_peak(self):
+        found = self.footnote(cliff=True)
+        assert found.over_size.n_resolved == 3
+        assert found.judge_again().verdict is U  # three of the four that it asks for
+        judged = found.judge_without_cliff()
+        assert judged.measured["batch sizes used"] == 4
+        assert judged.measured["slope"] == pytest.approx(1, abs=0.15)
+
+    def test_clean_peaks_are_used_by_both(self):
+        found = self.footnote(cliff=False)
+        assert (found.judge_again().verdict, found.judge_without_cliff().verdict) == (R, R)
+        few = replace(found, at=THREE)
+        assert few.judge_without_cliff().verdict is U
+
+
+class TestGrid:
+    def test_a_cell_in_which_all_hold_is_named(self):
+        found = {}
+        for cell in reading_grid.CELLS:
+            good = cell == reading_grid.CELLS[5]
+            true = curves() if good else curves(margin=np.linspace(200, 100, 57))
+            found |= {(cell, "informative"): true, (cell, "random"): random_curves()}
+        data = reading_grid.Data(DECIDING, found)
+        (judged,) = reading_grid.judge(data).readings
+        assert judged.verdict is R
+        assert judged.measured == {"all hold": [reading_grid.CELLS[5]]}
+        assert reading_grid.CELLS[5] in reading_grid.draw(data)[0].alt
+
+    def test_else_the_best_cell_and_what_fails_there(self):
+        bad = curves(margin=np.linspace(200, 100, 57))
+        found = {
+            (cell, labels): bad if labels == LABELS[0] else random_curves()
+            for cell in reading_grid.CELLS
+            for labels in LABELS
+        }
+        (judged,) = reading_grid.judge(reading_grid.Data(DECIDING, found)).readings
+        assert judged.verdict is N
+        assert judged.measured["not"] == "C04, C05"
+        (few,) = reading_grid.judge(reading_grid.Data(THREE, found)).readings
+        assert few.verdict is U
+
+
+def shown(factors, noise=0.01, n_seeds=5):
+    """Blocks by seed: g times a factor of the setting, and of the seed, which pairing takes out."""
+    rng = np.random.default_rng(2)
+    return [
+        {
+            s: s.noise_scale * factors(s) * (1 + 0.3 * seed) * (1 + noise * rng.normal(size=10))
+            for s in reading_steps.SMALL_STEPS
+        }
+        for seed in range(n_seeds)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("factors", "verdict"),
+    [
+        (lambda s: 1.0, R),
+        (lambda s: 0.7 if s.batch_size == 100 else 1.0, N),
+        (lambda s: 0.6 if s.kind == DOUBLED else 1.0, N),
+    ],
+)
+def test_equal_noise_scales_at_small_steps(factors, verdict):
+    (judged,) = reading_steps.judge(reading_steps.Data(DECIDING, shown(factors))).readings
+    assert judged.verdict is verdict
+    assert judged.uncertainty == {"pairs of equal g": 6, "pairs of twice g": 2}
+    assert all(s.learning_rate / (1 - s.momentum) <= 0.0101 for s in reading_steps.SMALL_STEPS)
+
+
+def test_settings_are_paired_within_a_seed():
+    # Seeds differ by a factor of two: blocks of all seeds together hide what pairs show.
+    networks = [
+        appendix_d.Fluctuations(1.0, 1.0, one)
+        for one in shown(lambda s: 1.1 if s.batch_size == 100 else 1.0, noise=1e-3)
+    ]
+    data = appendix_d.Data(DECIDING, {}, networks)
+    parts = {"quadratic, closed form": True}
+    judged = appendix_d._judge_paired(data, parts, 1.0)
+    assert judged.measured["network, equal g agree"] is False
+    assert judged.measured["network, twice g differ"] is True
+    assert judged.uncertainty["pairs that surely differ"] == "4 of 6"
+    assert {s.kind for s in networks[0].shown} == {MATCHED, DOUBLED}
+
+
+class TestCurvature:
+    def path(self, scale, power=0.5, low=-4, high=0):
+        nll = np.logspace(high, low, 10)
+        return Trajectory(np.arange(10.0), nll, scale * nll**power)
+
+    def test_power_laws_are_compared_at_equal_loss(self):
+        true, random = self.path(10.0), self.path(7.0, low=-2, high=0.3)
+        assert matched_ratio(random, true) == pytest.approx(0.7)
+        assert np.isnan(matched_ratio(self.path(1.0, low=1, high=2), true))
+
+    @pytest.mark.parametrize(("ratio", "verdict"), [(1.5, R), (1.0, U), (0.7, N)])
+    def test_random_labels_against_true_ones(self, ratio, verdict):
+        rng = np.random.default_rng(0)
+        trajectories = {
+            (labels, B): [
+                self.path((ratio if labels == "random" else 1.0) * np.exp(0.05 * rng.normal()))
+                for _ in range(5)
+            ]
+            for labels in ("true", "random")
+            for B in (30, 1000)
+        }
+        data = reading_curvature.Data(DECIDING, trajectories)
+        judged = reading_curvature.judge(data).readings
+        assert [(j.convention, j.primary) for j in judged] == [
+            ("B = 1000", True),
+            ("B = 30", False),
+        ]
+        assert judged[0].verdict is verdict
+        assert len(reading_curvature.draw(data)) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "r_hat", "verdict"), [(0.08, 1.0, R), (0.12, 1.0, N), (0.08, 1.2, U)]
+)
+def test_samples_under_stronger_priors(error, r_hat, verdict):
+    rng = np.random.default_rng(0)
+    draws = [
+        Draws(30.0, (0.1, 0.3), error + 1e-3 * rng.normal(size=(1, 20, 2)), (0.1, 0.3), r_hat)
+        for _ in range(5)
+    ]
+    data = reading_posterior.Data(DECIDING, dict.fromkeys(reading_posterior.PRIORS, draws))
+    judged = reading_posterior.judge(data).readings
+    assert [j.verdict for j in judged] == [verdict] * 4
+    assert judged[3].convention == "prior fan-in"
+
+
+def test_skewed_samples_with_one_mode_show_two():
+    rng = np.random.default_rng(0)
+    assert figure9.skewed_control(500, 3.0) > 0.9
+    assert figure9.skewed_control(500, 0.01) < figure9.skewed_control(500, 3.0)
+    share = mean_of(np.full(5, 0.95) + 0.01 * rng.normal(size=5))
+    assert SECOND.inside(share, 0.5) is True
