@@ -17,6 +17,7 @@ from typing import Any
 
 from verdict_passages import PASSAGES as VERDICTS
 
+from noisescale.drawing import house_style
 from noisescale.paper.claims import Judgement
 from noisescale.paper.law import Data, calibrated, judge, judge_long_runs
 from noisescale.paper.law import predicted_against_measured as drawn
@@ -24,7 +25,6 @@ from noisescale.paper.law_cases import Prediction, read_predictions
 from noisescale.paper.law_outcomes import Outcome, slope_at
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import folder, shipped, shipped_path
-from noisescale.drawing import house_style
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "law.png"
