@@ -186,3 +186,11 @@ def test_a_watch_without_a_reading_has_no_picture():
     page = Page(NoiseRecord()._repr_html_())
     assert "svg" not in page.elements
     assert "no updates" in page.text or "0 updates" in page.text
+
+
+def test_every_public_result_is_shown():
+    public = (getattr(ns, name) for name in ns.__all__)
+    results = [kind for kind in public if isinstance(kind, type) and hasattr(kind, "to_dict")]
+    hidden = [kind for kind in results if not issubclass(kind, Displayed)]
+    assert hidden == [ns.RunConfig]  # a question, not an answer
+    assert len(results) > 20

@@ -305,13 +305,13 @@ class TestBrowser:
             "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
         page.mouse("mouseMoved", at)
-        told = page.run("document.querySelector('.value').innerText").splitlines()
+        told = page.run("document.querySelector('.at-pointer').innerText").splitlines()
         assert [line.partition(": ")[0] for line in told[-2:]] == [
             "gradient updates",
             "test accuracy",
         ]
         page.mouse("mouseMoved", (1, 1))
-        assert page.run("document.querySelector('.value').hidden")
+        assert page.run("document.querySelector('.at-pointer').hidden")
 
     def test_the_calculator_computes_what_the_library_does(self, page):
         for rate, size, n, m in (

@@ -95,8 +95,9 @@ def log_evidence(
             ``"poisson"``, or a function ``(outputs, y) -> nats`` of tensors, one an example.
         select: the parameters that are the model, the others being fixed: the name of a module or
             parameter, a pattern (``"*.bias"``), a sequence of those, or a function of the name.
-        curvature, method, at, conditional_on, null, log_null, log_degeneracy, tolerance,
-            max_probes, seed, progress: as in :func:`noisescale.log_evidence`.
+        curvature, method, at, conditional_on, null, log_null, log_degeneracy: as in
+            :func:`noisescale.log_evidence`.
+        tolerance, max_probes, seed, progress: likewise.
 
     >>> import torch
     >>> import noisescale.torch as nst

@@ -3,7 +3,7 @@
 (() => {
   const REACH = 30; // pixels
   const shown = document.createElement("div");
-  shown.className = "value";
+  shown.className = "at-pointer";
   shown.hidden = true;
   shown.setAttribute("aria-hidden", "true"); // the tables have the numbers
   document.body.append(shown);
