@@ -7,18 +7,18 @@ import noisescale as ns
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
 import noisescale.torch as nst  # noqa: E402
-from noisescale.evidence.occam import dual  # noqa: E402
+from noisescale.evidence.occam import bounds, dual  # noqa: E402
 from noisescale.evidence.occam.kernel import (  # noqa: E402
     HeldRows,
     StreamedRows,
     kernel_builder,
     output_rows,
 )
-from noisescale.evidence.problem import Rows  # noqa: E402
+from noisescale.evidence.problem import Rows, by_examples  # noqa: E402
 from noisescale.torch import by_examples as blocks  # noqa: E402
 from noisescale.torch.kronecker import Gram  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
-from noisescale.torch.rows import RowBlock, by_examples  # noqa: E402
+from noisescale.torch.rows import RowBlock  # noqa: E402
 
 nn = torch.nn
 pytestmark = [
@@ -141,6 +141,7 @@ def test_the_kernel_by_every_way(case):
     )
     kept = rng.uniform(size=len(every)) < 0.7
     v = rng.normal(size=len(alike))
+    chosen = np.flatnonzero(rng.uniform(size=len(every)) < 0.2)
     for L in (alike, rng.uniform(0.5, 2, len(alike)), np.where(np.arange(len(v)) < 30, 1.0, 1e300)):
         K = (A / L) @ A.T
         builders = [kernel_builder(problem, L, every), HeldRows(problem, L, every)]
@@ -149,8 +150,12 @@ def test_the_kernel_by_every_way(case):
             np.testing.assert_allclose(builder.diagonal(), np.diag(K), atol=1e-11)
             found = np.tril(builder.matrix(kept))
             np.testing.assert_allclose(found, np.tril(K[kept][:, kept]), atol=1e-11)
+            columns = np.concatenate([block for _, block in builder.columns(chosen)])
+            np.testing.assert_allclose(columns, K[:, chosen], atol=1e-11)
+            np.testing.assert_allclose(builder.among(chosen), K[np.ix_(chosen, chosen)], atol=1e-11)
             if L.max() < 1e200:
                 np.testing.assert_allclose(builder.along(v), A @ v, atol=1e-10)
+        np.testing.assert_allclose(problem.squared_norms(L, every), np.diag(K), atol=1e-11)
 
 
 def test_gram_matrices_are_taken_where_they_are_cheaper():
@@ -173,6 +178,10 @@ def test_dual_is_dense(case, monkeypatch):
     assert found["dual"].newton_decrement == pytest.approx(
         found["dense"].newton_decrement, rel=1e-8
     )
+    monkeypatch.setattr(bounds, "_EXACT_FROM", 2.0)  # columns to the end
+    near = nst.log_evidence(module, (x, y), prior_precision=0.3, method="dual", tolerance=0.1)
+    lower, upper = near.log_evidence_bounds
+    assert lower <= found["dense"].log_evidence <= upper <= lower + 0.1
 
 
 def test_the_diagonal_is_that_of_the_dense_matrix(case):
