@@ -164,8 +164,7 @@ class Evidence:
         """The odds against the null model, in words; None for kinds that do not bear odds."""
         if self.log_bayes_factor is None or not self.kind.bears_odds:
             return None
-        null = self.details.get("null_model", "random guessing")
-        return odds_in_words(self.log_bayes_factor, "the model", null)
+        return odds_in_words(self.log_bayes_factor, "the model", self._null)
 
     @property
     def verdict(self) -> str | None:
@@ -176,9 +175,9 @@ class Evidence:
             return "no null model to compare with"
         if self.odds is not None:
             return self.odds
-        favoured = _favoured(self.log_bayes_factor)
+        favoured = self._favoured(self.log_bayes_factor)
         if self.n_negative and self.log_bayes_factor_full is not None:
-            full = _favoured(self.log_bayes_factor_full)
+            full = self._favoured(self.log_bayes_factor_full)
             if full != favoured:
                 favoured += f" by the restricted sum, {full} by the full determinant"
         return f"E favours {favoured}; {_CAUTIONS[self.kind]}"
@@ -289,14 +288,17 @@ class Evidence:
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 
+    @property
+    def _null(self) -> str:
+        return str(self.details.get("null_model", "random guessing"))
+
+    def _favoured(self, log_bayes_factor: float) -> str:
+        return "the model" if log_bayes_factor > 0 else self._null
+
     def _prior_in_words(self) -> str:
         if isinstance(self.prior_precision, dict):
             return "by layer"
         return "per parameter" if self.prior_precision is None else f"{self.prior_precision:g}"
-
-
-def _favoured(log_bayes_factor: float) -> str:
-    return "the model" if log_bayes_factor > 0 else "random guessing"
 
 
 def odds_in_words(log_odds: float, first: str, second: str) -> str:
