@@ -99,13 +99,14 @@ def paper_params(n: int) -> Any:
             learning_rate=learning_rate,
             momentum=0.9,
             batch_size=min(batch, n // 4),
-            steps=steps if n > 10_000 else steps // 4,
+            steps=max(1, steps // (1 if n > 10_000 else 4 if n >= 1_000 else 100)),
             prior_precision=PRIOR,
             evaluate_at="final",
         ).params
     problem = jax_problem(network, params, pair, "categorical")
     cost = Cost(problem, np.full(len(problem.w), PRIOR), None)
-    lowest = descend(cost, problem.w * cost.root, "float32", 150, exactly=False)
+    n_steps = 150 if n >= 1_000 else 5
+    lowest = descend(cost, problem.w * cost.root, "float32", n_steps, exactly=False)
     params = problem.structured(lowest.u / cost.root)
     KEPT.mkdir(exist_ok=True)
     np.savez(path, **{f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves(params))})
@@ -368,7 +369,7 @@ def torch_model(name: str, n: int) -> tuple[Any, Any]:
     if path.exists():
         module.load_state_dict(torch.load(path))
     else:
-        trained(module, data, prior=PRIOR, steps=300)
+        trained(module, data, prior=PRIOR, steps=300 if n >= 500 else 5)
         KEPT.mkdir(exist_ok=True)
         torch.save(module.state_dict(), path)
     return module.eval(), data
