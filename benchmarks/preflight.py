@@ -153,14 +153,13 @@ def main() -> None:
             f"{'' if row.get('holds', True) else 'MISSED'}{row.get('note', '')}",
             flush=True,
         )
+        if not small:  # what is measured so far is kept
+            with RESULTS.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, COLUMNS)
+                writer.writeheader()
+                writer.writerows(rows)
     held = [row["holds"] for row in rows if "holds" in row]
     print(f"{sum(held)} of {len(held)} cells hold")
-    if small:
-        return
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -367,8 +367,9 @@ def main() -> None:
                     row |= found
                 rows.append(row)
                 print(json.dumps(row), flush=True)
+                known.pop((name, library, method, str(n)), None)
                 if not small:
-                    keep(rows)
+                    keep([*rows, *known.values()])
 
 
 def keep(rows: list[dict]) -> None:
