@@ -44,7 +44,7 @@ def calls(*seeds):
 def test_what_is_made_ahead_is_kept(tmp_path):
     engine, told = Here(), Order()
     context = context_in(tmp_path, engine, told)
-    context.make_ahead(calls(1, 2))
+    context.make_ahead(calls(1, 2) | calls(2))  # the same part asked for twice
     assert engine.calls == 2
     assert told.seeds == [2, 1]  # the longest first
     context.make_ahead(calls(1, 2, 3))  # one more

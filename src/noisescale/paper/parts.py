@@ -105,6 +105,7 @@ class _Folder:
 
 def make_parts(folder: Path, parts: Sequence[Part], engine: Engine, progress: Progress) -> None:
     """Measure what ``folder`` lacks of ``parts``; those that fail are told when all have ended."""
+    parts = list({part.key: part for part in parts}.values())  # each once
     kept = _Folder(folder, parts)
     stored = kept.statuses(part.key for part in parts)
     missing = [part for part in parts if part.key not in stored]
