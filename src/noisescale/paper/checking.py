@@ -226,7 +226,7 @@ class _Check:
         self.collect(store)
         left = _SLICES_SHARE * engine.seconds_left()
         if slices := self._choose_slices(left / self._speed):
-            progress.line(f"spot check: a part of {len(slices)} sections")
+            progress.line(f"spot check: parts of {', '.join(run.name for run in slices)}")
             execute(
                 slices,
                 store,

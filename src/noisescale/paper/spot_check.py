@@ -37,6 +37,7 @@ MARGIN = 0.003  # a mean difference of accuracies below it changes no verdict
 LEVEL = 0.01  # the probability of any false alarm
 _FEWEST = 5  # settled runs that agreement can rest on
 _LARGEST_SHARE = 8  # a run may take an eighth of the time at the most
+_NEAR = 1.5  # how much larger than the lowest an error may be where training is stable
 _TURN = ("settled", "settled", "chaotic")  # what a section gives each time round
 _DRAWS = 200  # of samples, to know a run's chance of being drawn
 SHIFT = 0.01  # of a whole section, that a check is asked to notice
@@ -135,7 +136,8 @@ def classify(runs: pd.DataFrame) -> pd.DataFrame:
     """``runs`` with ``regime``, ``noise`` and ``relative_size``, from the shipped runs alone.
 
     A run is settled if its batch is at least the best of its setting and every seed trains there
-    about as well as at the best (error at most twice as large). A setting of one batch size or two
+    about as well as the network does at its best on so many images (error at most half as large
+    again). A setting of one batch size or two
     has the best of those that differ from it in the prior or the network alone; where there are
     none, the same is asked of the learning rate, at most the best at its batch size.
     """
@@ -150,13 +152,22 @@ def classify(runs: pd.DataFrame) -> pd.DataFrame:
     )
     settled = np.where(
         along_size["known"],
-        (along_size["relative"] >= 1) & along_size["near"],
-        along_rate["known"] & (along_rate["relative"] <= 1) & along_rate["near"],
+        along_size["relative"] >= 1,
+        along_rate["known"] & (along_rate["relative"] <= 1),
     )
-    regime = np.where(settled, "settled", "chaotic")
+    regime = np.where(settled & _trains(runs), "settled", "chaotic")
     relative = along_size["relative"].where(along_size["known"])
     runs = runs.assign(regime=regime, relative_size=relative)
     return runs.assign(noise=_noise(runs))
+
+
+def _trains(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Whether every seed of a run's setting and batch trains about as well as the network can."""
+    cell = runs.groupby([*_SETTING, "batch_size"])["test_accuracy"]
+    means = runs.assign(mean=cell.transform("mean"))
+    # Of all settings: where even the best trains badly, training is not stable.
+    top = means.groupby(["data", "n_train", "hidden_widths"])["mean"].transform("max")
+    return 1 - cell.transform("min") <= _NEAR * (1 - top)
 
 
 def _without(*names: str) -> list[str]:
@@ -170,7 +181,7 @@ def _compare(runs: pd.DataFrame, setting: list[str], axis: str) -> pd.DataFrame:
     whole = runs.assign(mean=mean, n=cell.transform("size"))
     whole = whole[whole["n"] > 1]
     best = whole.sort_values("mean").groupby(setting).tail(1)
-    best = best[[*setting, axis, "mean"]].rename(columns={axis: "best", "mean": "top"})
+    best = best[[*setting, axis]].rename(columns={axis: "best"})
     tried = runs.groupby(setting)[axis].nunique().rename("tried").reset_index()
     placed = runs[[*setting, axis]].merge(best, on=setting, how="left")
     placed = placed.merge(tried, on=setting, how="left").set_index(runs.index)
@@ -178,7 +189,6 @@ def _compare(runs: pd.DataFrame, setting: list[str], axis: str) -> pd.DataFrame:
         {
             "known": placed["best"].notna() & (placed["tried"] >= 3),
             "relative": placed[axis] / placed["best"],
-            "near": 1 - cell.transform("min") <= 2 * (1 - placed["top"]),
         }
     )
 

@@ -239,6 +239,12 @@ def _judge_shipped(
 ) -> PaperReport:
     """Judge and draw what ships of the sections, and write the page, with the check so far."""
     began = time.perf_counter()
+    circumstances = [kept.data.at for s in sections if (kept := shipped(s)) is not None]
+    if not circumstances:
+        raise InputError(
+            "no full-scale data of these sections ship with this noisescale: measure them, "
+            "`noisescale paper --scale quick`."
+        )
     full = {}
     for section in sections:
         known = shown_at_full_scale.cache_info().hits
@@ -246,12 +252,6 @@ def _judge_shipped(
             full[section.id] = shown
             if shown_at_full_scale.cache_info().hits == known:
                 progress.line(f"{section.title}: judged and drawn from what ships")
-    circumstances = [kept.data.at for s in sections if (kept := shipped(s)) is not None]
-    if not circumstances:
-        raise InputError(
-            "no full-scale data of these sections ship with this noisescale: measure them, "
-            "`noisescale paper --scale quick`."
-        )
     at = circumstances[0]
     head = {
         "schema": CLAIMS_SCHEMA,
