@@ -68,6 +68,7 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/deep_evidence.py
 	.venv-bench/bin/python benchmarks/betting.py
 	.venv-bench/bin/python benchmarks/growth.py
+	.venv-bench/bin/python benchmarks/scale.py
 	.venv-bench/bin/python benchmarks/tune.py
 	.venv-bench/bin/python benchmarks/watch.py
 	.venv-bench/bin/python benchmarks/pytorch.py

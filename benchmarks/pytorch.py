@@ -1,25 +1,31 @@
 """Evidence and gradient noise of PyTorch modules beside their peers: time, memory, value.
 
-    python benchmarks/pytorch.py [SECONDS] [--small]
+    python benchmarks/pytorch.py [SECONDS] [MODEL,N ...] [--small]
 
-Every cell is a process of its own: a module (``models.py``) that was trained before, then one
-evidence by one method of noisescale, of laplace-torch (full, kfac, diagonal, and the last layer's
-full matrix) or from curvlinops' operators; or gradient noise by noisescale, by BackPACK's
-extensions, or by a loop over examples. Its time is that of the whole call, its memory the peak
-beyond what was there before. noisescale's prediction stands beside; cells that it puts above
-SECONDS (300 by default) are not run, and peers are stopped there. "Plain rows" is the
-exact value as anyone would write it, from a product of the Jacobian's rows. ``--small`` tries the
-script out: few examples, few steps of training, two probes where a method draws them, and 20 for
-SECONDS.
+Each module (``models.py``) is trained for some steps first. Then every cell is a process of its
+own: one evidence by one method of noisescale, of laplace-torch (full, kfac, diagonal, and the last
+layer's full matrix) or from curvlinops' operators; or gradient noise by noisescale, by BackPACK's
+extensions, or by a loop over examples. Its time is that of the whole call, after one on a few
+examples that loads what is needed, in seconds of CPU on one thread, so that what else the machine
+does matters little; its memory the peak beyond what was there before. noisescale's prediction
+stands beside; cells whose counted operations would take more than SECONDS (300 by default) are not
+run, and peers are stopped some time after. Nobody gets more than most of the memory that is free.
+"Plain rows" is the exact value as anyone would write it, from a product of the Jacobian's rows.
+``--small`` tries the script out: few examples, few steps of training, two probes where a method
+draws them, and 20 for SECONDS.
 
-Results go to results/pytorch.csv.
+Results go to results/pytorch.csv, row by row; a run that was stopped goes on where it was, or with
+the shapes that are named (cnn,2000), so delete that file for measurements anew.
 """
 
 import contextlib
+import copy
 import csv
 import importlib
 import json
+import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,18 +36,24 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "pytorch.csv"
 PRIOR = 1.0
-START = 20  # seconds to load what a cell needs
-SHAPES = [("cnn", 200), ("cnn", 2_000), ("gpt", 200), ("mlp", 1_000)]
+SHAPES = [("cnn", 200), ("gpt", 200), ("cnn", 2_000), ("mlp", 1_000)]
+STEPS = {"cnn": 300, "mlp": 300, "gpt": 50}  # of training
 SMALL = [("mlp", 20), ("gpt", 4), ("cnn", 20)]
 EVIDENCES = [
-    *(("noisescale", method) for method in ("dense", "dual", "lanczos", "kfac", "diagonal")),
+    *(("noisescale", method) for method in ("kfac", "dual", "diagonal", "last layer")),
+    *(("laplace-torch", method) for method in ("kron", "last layer", "full")),
     ("plain rows", "dual"),
-    *(("laplace-torch", method) for method in ("full", "kron", "diag", "last layer")),
+    *(("noisescale", method) for method in ("dense", "lanczos")),
+    ("laplace-torch", "diag"),
     ("curvlinops", "lanczos"),
     ("curvlinops", "kfac"),
 ]
 NOISES = [("noisescale", "noise"), ("loop", "noise"), ("backpack", "noise")]
 _WHOLE = {("full", "laplace-torch"), ("kfac", "curvlinops")}  # p x p matrices, dense
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_LAST = {"cnn": "10", "mlp": "2", "gpt": "head"}  # layers
+_RATE = 2e10  # operations a second that one thread may be expected to do
+_MOST = 0.5  # of the memory that is free
 _PACKAGES = {"laplace-torch": "laplace", "curvlinops": "curvlinops", "backpack": "backpack"}
 COLUMNS = [
     "model",
@@ -71,16 +83,24 @@ def begin_again() -> float:
     return peak()
 
 
-def evidence_by(library: str, method: str, module, data, probes: int) -> Callable[[], float]:
+def bounded() -> None:
+    """Let an allocation fail rather than the machine."""
+    free = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
+    used = int(re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (used + int(_MOST * free),) * 2)
+
+
+def evidence_by(
+    library: str, method: str, module, data, probes: int, last: str
+) -> Callable[[], float]:
     """The function that a cell measures; it returns the log evidence."""
     if library == "noisescale":
         import noisescale.torch as nst
 
-        return lambda: (
-            nst.log_evidence(
-                module, data, prior_precision=PRIOR, method=method, max_probes=probes
-            ).log_evidence
-        )
+        settings = {"prior_precision": PRIOR, "method": method, "max_probes": probes}
+        if method == "last layer":
+            settings |= {"method": "dense", "select": last}
+        return lambda: nst.log_evidence(module, data, **settings).log_evidence
     if library == "plain rows":
         return lambda: plain_rows(module, data)
     if library == "curvlinops":
@@ -227,7 +247,7 @@ def by_backpack(module, data) -> tuple[float, list, int]:
     return sq_norms, total, len(x)
 
 
-def predicted(module, data, method: str) -> dict:
+def predicted(module, data, method: str, patience: float) -> dict:
     """noisescale's preflight of the same cell."""
     from noisescale.checks import memory_limit
     from noisescale.errors import InputError
@@ -241,96 +261,118 @@ def predicted(module, data, method: str) -> dict:
         return {"note": str(error)}
     (cost,) = (c for c in plan.costs if c.method == method)
     fits = cost.memory <= memory_limit()
+    short = cost.work <= patience * _RATE
     return {
         "predicted_seconds": cost.seconds,
         "predicted_gib": cost.memory / 2**30,
-        "note": "" if fits else "does not fit",
+        "note": "does not fit" if not fits else "" if short else "not run: would take too long",
     }
 
 
-def train(name: str, n: int, steps: int, path: str) -> None:
-    """Once for all cells of a model and a number of examples."""
+def trained(name: str, n: int, steps: int, file: str) -> None:
+    """Into a file."""
     import models
 
     make, read = models.MODELS[name]
     models.torch.manual_seed(0)
-    module = models.trained(make(), read(n), prior=PRIOR, steps=steps)
-    models.torch.save(module.state_dict(), path)
+    data = read(n)
+    module = models.trained(make(), data, prior=PRIOR, steps=steps)
+    models.torch.save(module.state_dict(), file)
 
 
 def cell(
-    name: str, n: int, library: str, method: str, patience: float, path: str, probes: int
+    name: str, n: int, library: str, method: str, patience: float, probes: int, file: str
 ) -> dict:
     """Measured in this process, which does nothing else."""
     import models
     from noisescale.checks import memory_limit
 
     warnings.simplefilter("ignore")
+    models.torch.set_num_threads(1)
     make, read = models.MODELS[name]
-    data, module = read(n), make()
-    module.load_state_dict(models.torch.load(path))
+    module, data = make(), read(n)
+    module.load_state_dict(models.torch.load(file))
     module.eval()
     row: dict = {"n_params": sum(p.numel() for p in module.parameters())}
-    if method == "noise":
-        run = noise_by(library, module, data)
-    else:
-        run = evidence_by(library, method, module, data, probes)
-        if library == "noisescale":
-            row |= predicted(module, data, method)
-            if row["note"] or row["predicted_seconds"] > patience:
-                return row | {"note": row["note"] or "not run: would take too long"}
-        elif name == "gpt":
+
+    def run(module, data) -> float:
+        if method == "noise":
+            return noise_by(library, module, data)()
+        return evidence_by(library, method, module, data, probes, _LAST[name])()
+
+    if method != "noise":
+        if library == "noisescale" and method != "last layer":
+            row |= predicted(module, data, method, patience)
+            if row["note"]:
+                return row
+        elif library != "noisescale" and name == "gpt":
             return row | {"note": "no likelihood over sequences"}
         elif (method, library) in _WHOLE and 12.0 * row["n_params"] ** 2 > memory_limit():
             return row | {"note": "not run: p x p matrices do not fit"}
     if library in _PACKAGES:  # what importing takes is not the method's
         importlib.import_module(_PACKAGES[library])
-    before, began = begin_again(), time.perf_counter()
+    with contextlib.suppress(Exception):  # whatever it is will be met again below
+        run(copy.deepcopy(module), tuple(part[:4] for part in data))
+    bounded()
+    before, began = begin_again(), time.process_time()
     try:
-        row["value"] = run()
+        row["value"] = run(module, data)
     except (NotImplementedError, RuntimeError, MemoryError, ValueError) as error:
-        return row | {"note": f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"}
-    return row | {"seconds": time.perf_counter() - began, "gib": peak() - before}
+        reason = (str(error).strip().splitlines() or ["out of memory"])[0][:120]
+        return row | {"note": f"{type(error).__name__}: {reason}"}
+    return row | {"seconds": time.process_time() - began, "gib": peak() - before}
 
 
-def this_file(
-    what: str, arguments: list, limit: float | None = None
-) -> subprocess.CompletedProcess:
-    """A part of this script as a process of its own."""
-    command = [sys.executable, __file__, what, json.dumps(arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-
-
-def measured(name: str, n: int, library: str, method: str, patience: float, *how) -> dict:
-    """A cell's row, or why there is none."""
-    limit = patience + START if library != "noisescale" else 2 * patience + START
+def asked(*arguments, patience: float) -> dict:
+    """What a process of this script prints, or why it does not."""
+    command = [sys.executable, __file__, *map(str, arguments)]
+    one = os.environ | dict.fromkeys(_ONE_THREAD, "1")
     try:
-        done = this_file("--cell", [name, n, library, method, patience, *how], limit)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=patience, check=False, env=one
+        )
     except subprocess.TimeoutExpired:
-        return {"note": f"stopped after {limit - START:.0f} s"}
+        return {"note": f"stopped after {patience:.0f} s"}
     if done.returncode:
         return {"note": (done.stderr.strip().splitlines() or ["killed"])[-1][:160]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return json.loads((done.stdout.strip().splitlines() or ["{}"])[-1])
 
 
 def main() -> None:
-    arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
+    arguments = [a for a in sys.argv[1:] if not a.startswith("--") and "," not in a]
+    named = [a for a in sys.argv[1:] if "," in a]
     small = "--small" in sys.argv
     patience = float(arguments[0]) if arguments else 20.0 if small else 300.0
-    shapes = SMALL if small else SHAPES
-    steps, probes = (5, 2) if small else (1_500, 64)
+    probes = 2 if small else 64
+    known = {}
+    if RESULTS.exists() and not small:
+        with RESULTS.open(newline="", encoding="utf-8") as file:
+            key = ("model", "library", "method", "n_train")
+            known = {tuple(row[name] for name in key): row for row in csv.DictReader(file)}
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, n in shapes:
-            path = str(Path(folder) / f"{name}-{n}.pt")
-            this_file("--train", [name, n, steps, path]).check_returncode()
-            for library, method in [*EVIDENCES, *NOISES]:
-                found = measured(name, n, library, method, patience, path, probes)
-                row = {"model": name, "n_train": n, "library": library, "method": method}
-                rows.append(row | found)
-                print(json.dumps(rows[-1]), flush=True)
-    if small:
-        return
+    for name, n in SMALL if small else SHAPES:
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/module.pt"
+            for library, method in [*NOISES, *EVIDENCES]:
+                row = known.get((name, library, method, str(n)))
+                if row is None and named and f"{name},{n}" not in named:
+                    continue
+                if row is None:
+                    if not Path(file).exists():
+                        training = [name, n, 5 if small else STEPS[name], file]
+                        asked("--train", json.dumps(training), patience=3600)
+                    cell = [name, n, library, method, patience, probes, file]
+                    found = asked("--cell", json.dumps(cell), patience=2 * patience + 60)
+                    row = {"model": name, "n_train": n, "library": library, "method": method}
+                    row |= found
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+                if not small:
+                    keep(rows)
+
+
+def keep(rows: list[dict]) -> None:
+    """All that is measured so far."""
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
@@ -338,9 +380,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if "--cell" in sys.argv:
+    if "--train" in sys.argv:
+        print(json.dumps(trained(*json.loads(sys.argv[-1]))))
+    elif "--cell" in sys.argv:
         print(json.dumps(cell(*json.loads(sys.argv[-1]))))
-    elif "--train" in sys.argv:
-        train(*json.loads(sys.argv[-1]))
     else:
         main()

@@ -1,10 +1,11 @@
 """The evidence at the size people train: run, not extrapolated, each cell up to ten minutes.
 
-    scale.py [--small] [--seconds 600] [CELL ...]
+    scale.py [--small] [--seconds 600] [--table] [CELL ...]
 
 A cell is a process of its own with a time limit; its seconds and its peak memory beyond what it had
 loaded go into ``results/scale.json``, which keeps cells that were not asked for again. ``--small``
 does the same on a few hundred examples, to see that everything runs, and writes nothing.
+``--table`` prints what is there as docs/evidence.md is to show it.
 
 paper:*   The paper's network (784-800-10, 636,010 parameters) on N = 60,000 MNIST images, trained
           to the minimum of prior precision 1: bounds (with their distance by rows and time),
@@ -98,13 +99,14 @@ def paper_params(n: int) -> Any:
             learning_rate=learning_rate,
             momentum=0.9,
             batch_size=min(batch, n // 4),
-            steps=steps if n > 10_000 else steps // 4,
+            steps=max(1, steps // (1 if n > 10_000 else 4 if n >= 1_000 else 100)),
             prior_precision=PRIOR,
             evaluate_at="final",
         ).params
     problem = jax_problem(network, params, pair, "categorical")
     cost = Cost(problem, np.full(len(problem.w), PRIOR), None)
-    lowest = descend(cost, problem.w * cost.root, "float32", 150, exactly=False)
+    n_steps = 150 if n >= 1_000 else 5
+    lowest = descend(cost, problem.w * cost.root, "float32", n_steps, exactly=False)
     params = problem.structured(lowest.u / cost.root)
     KEPT.mkdir(exist_ok=True)
     np.savez(path, **{f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves(params))})
@@ -367,7 +369,7 @@ def torch_model(name: str, n: int) -> tuple[Any, Any]:
     if path.exists():
         module.load_state_dict(torch.load(path))
     else:
-        trained(module, data, prior=PRIOR, steps=300)
+        trained(module, data, prior=PRIOR, steps=300 if n >= 500 else 5)
         KEPT.mkdir(exist_ok=True)
         torch.save(module.state_dict(), path)
     return module.eval(), data
@@ -423,6 +425,30 @@ def prepared(name: str, n: int) -> None:
         torch_model(kind, n)
 
 
+def table(document: dict[str, Any]) -> str:
+    """The cells as a page shows them."""
+    lines = [
+        "| model | N | method | time | memory | log Occam factor |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, cell in document.items():
+        model, _, method = name.partition(":")
+        if model == "exact" or name not in CELLS:
+            continue
+        took = f"{cell['seconds']:.0f} s" if "seconds" in cell else cell["status"]
+        space = f"{cell['gib']:.1f} GiB" if "gib" in cell else ""
+        value = cell.get("log_occam_factor")
+        shown = "" if value is None else f"{value:,.0f}"
+        if cell.get("std"):
+            shown += f" +- {cell['std']:.0f}"
+        if (both := cell.get("log_occam_bounds")) is not None:
+            shown = f"{both[0]:,.0f} to {both[1]:,.0f}"
+        elif cell.get("bounds"):
+            shown += f" ({cell['bounds'][1] - cell['bounds'][0]:.1f} between bounds)"
+        lines.append(f"| {model} | {CELLS[name][1]:,} | {method} | {took} | {space} | {shown} |")
+    return "\n".join(lines).replace(" -", " −")
+
+
 def in_a_process(arguments: list[str], seconds: float | None) -> dict[str, Any]:
     command = [sys.executable, __file__, *arguments]
     try:
@@ -438,6 +464,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cells", nargs="*")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     parser.add_argument("--prepare", help=argparse.SUPPRESS)
@@ -450,6 +477,9 @@ def main() -> None:
         print(json.dumps(function(n, given.seconds) if given.cell else (prepared(name, n) or {})))
         return
     document = json.loads(RESULTS.read_text()) if RESULTS.exists() and not given.small else {}
+    if given.table:
+        print(table(document))
+        return
     size = ["--small"] if given.small else []
     for name in given.cells or CELLS:
         ready = in_a_process(["--prepare", name, *size], None)

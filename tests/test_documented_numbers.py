@@ -164,6 +164,25 @@ def evidence_or_validation():
         yield f"| {name} | {' | '.join(cells)} |"
 
 
+def conditional_table():
+    rows = pd.DataFrame(bench("conditional_evidence")["rows"])
+    for row in rows.to_dict("records"):
+        values = [row[name] for name in ("log_evidence", "conditional", "test_cross_entropy")]
+        cells = " | ".join(f"{value:.3f}" for value in values)
+        yield f"| {row['width']} | {row['prior_precision']:g} | {cells} |"
+
+    def ranks(chosen):
+        table = chosen[["conditional", "log_evidence", "test_cross_entropy"]].corr("spearman")
+        return -table["test_cross_entropy"]
+
+    every, strong = ranks(rows), ranks(rows[rows["prior_precision"] >= 0.1])
+    yield (
+        f"the test loss is {every['conditional']:.2f} for the conditional evidence and "
+        f"{every['log_evidence']:.2f} for the plain one"
+    )
+    yield f"({strong['log_evidence']:.2f}, the conditional one {strong['conditional']:.2f})"
+
+
 def linear_paths():
     measured = bench("evidence")
     yield f"{measured['path']['speedup']:.1f} times faster than a warm-started loop"
@@ -236,6 +255,8 @@ def what_holds_and_what_does_not():
     yield f"it goes as N^{slope(six, 'n_train')[1]} from 20,000 images on (C20)"
     yield f"margins differ by a factor of {judged['1']['C05'].measured:.0f} and not by half"
     yield list(accuracy_around_a_peak())[-1]
+    by_set = shipped(SECTIONS["5"]).data.footnote.over_set.slope
+    yield f"as N^{by_set.value:.2f} [{by_set.low:.2f}, {by_set.high:.2f}]"
     undivided = next(
         judgement
         for judgement in SECTIONS["8"].judge(shipped(SECTIONS["8"]).data).judgements
@@ -285,6 +306,27 @@ def appendix_e():
     )
 
 
+def watching():
+    frame = pd.read_csv(ROOT / "benchmarks" / "results" / "watch.csv").set_index(["task", "way"])
+    ways = [way for task, way in frame.index if task == "cnn"]
+    for way in ways:
+        cells = []
+        for task in ("transformer", "cnn"):
+            row = frame.loc[task, way]
+            if pd.isna(row.ratio):
+                cells.append("cannot do it |")
+            elif way == "plain":
+                cells.append(f"1 | {row.peak_mib:.0f} MiB")
+            else:
+                low, high = row.low, row.high
+                cells.append(f"{row.ratio:.2f} [{low:.2f}, {high:.2f}] | {row.peak_mib:.0f} MiB")
+        yield f"| {way} | {' | '.join(cells)} |"
+    grown = frame.loc["growth", "ratio"]
+    for axis in ("T", "B", "width"):
+        at = {k.split(" = ")[1]: v for k, v in grown.items() if k.startswith(f"{axis} = ")}
+        yield f"{axis} = {', '.join(at)} it is {', '.join(f'{v:.2f}' for v in at.values())}"
+
+
 SENTENCES = [
     ("README.md", verdicts_in_the_readme),
     ("README.md", fastest_and_slowest_step),
@@ -296,11 +338,13 @@ SENTENCES = [
     ("docs/evidence.md", growth),
     ("docs/evidence.md", deep_evidence),
     ("docs/evidence.md", evidence_or_validation),
+    ("docs/evidence.md", conditional_table),
     ("docs/evidence.md", linear_paths),
     ("docs/paper.md", figure_10),
     ("docs/paper.md", what_holds_and_what_does_not),
     ("docs/paper.md", appendix_d),
     ("docs/tuning.md", appendix_e),
+    ("docs/watch.md", watching),
 ]
 
 

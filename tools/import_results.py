@@ -3,10 +3,13 @@
     python tools/import_results.py FOLDER
 
 Writes to FOLDER/runs.sqlite. The tables do not name what all runs share (how often metrics are
-taken, the sampler); a run's key, the hash of its whole configuration, tells which it was.
+taken, the sampler); a run's key, the hash of its whole configuration, tells which it was. Of the
+sections that keep what they measure seed by seed (figure 10, appendices A and D) the parts go to
+FOLDER/measured/parts, where the present code would still measure them so.
 """
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,13 @@ import pandas as pd
 
 from noisescale.jobs.record import guarded
 from noisescale.jobs.store import RunStore
+from noisescale.paper import appendix_d, figure10, posterior_draws, visits
+from noisescale.paper.batches import PRIOR_PRECISION
+from noisescale.paper.keeping import keep_part
+from noisescale.paper.minima import find_minimum
+from noisescale.paper.provenance import code_hash
+from noisescale.paper.sections import SECTIONS
+from noisescale.paper.shipped import shipped
 from noisescale.sweep.tables import TableSource, config_of
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -42,6 +52,54 @@ def record_of(row: "pd.Series[Any]", curve: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+Part = tuple[Callable[..., Any], dict[str, Any], Any]  # what measured it, with what, and the result
+
+
+def parts_of(name: str, data: Any) -> Iterator[Part]:
+    """What a section kept seed by seed, as :meth:`Context.kept` was asked for it."""
+    if name == "10":
+        for group, labels, l2 in (
+            (data.true, "true", 0.0),
+            (data.random, "random", 0.0),
+            (data.l2, "true", PRIOR_PRECISION),
+        ):
+            for B, minima in group.items():
+                for seed, minimum in enumerate(minima):
+                    at = {"seed": seed, "batch_size": B, "labels": labels, "l2": l2}
+                    yield find_minimum, at, minimum
+        yield figure10.rescale, {}, data.rescaling
+    elif name == "A":
+        yield visits.measure_visits, {}, data.visits
+        ways = (posterior_draws.draws_of_network, posterior_draws.draws_of_logistic)
+        for way, model in zip(ways, posterior_draws.MODELS, strict=True):
+            for seed, draws in enumerate(data.draws[model]):
+                yield way, {"seed": seed}, draws
+    elif name == "D":
+        for seed, network in enumerate(data.networks):
+            yield appendix_d.fluctuations, {"seed": seed}, network
+
+
+def import_parts(folder: Path, name: str) -> int:
+    """Keep the parts of a section in the folder of a report; how many there are."""
+    section = SECTIONS[name]
+    kept = shipped(section)
+    if kept is None or not kept.by_this_code(section):
+        print(f"section {name} was measured by other code: its parts are left out")
+        return 0
+    at, n = kept.data.at, 0
+    for measure, arguments, value in parts_of(name, kept.data):
+        key = {
+            "part": measure.__name__,
+            "arguments": arguments,
+            "scale": at.scale,
+            "data": at.fingerprint,
+            "code": code_hash(measure),
+        }
+        keep_part(folder, key, value)
+        n += 1
+    return n
+
+
 def main() -> None:
     tables, folder = TableSource(RESULTS), Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,6 +110,8 @@ def main() -> None:
     with RunStore(folder, write=True) as store:
         store.add(record_of(row, curves.get(row["key"], empty)) for _, row in frame.iterrows())
     print(f"{len(frame)} runs in {folder}")
+    for name in ("10", "A", "D"):
+        print(f"{import_parts(folder, name)} parts of section {name}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
 from noisescale.paper.claims import Judgement
-from noisescale.paper.law import Data, calibrated, judge, judge_long_runs
+from noisescale.paper.law import Data, fashion_law, judge, judge_long_runs
 from noisescale.paper.law import predicted_against_measured as drawn
 from noisescale.paper.law_cases import Prediction, read_predictions
 from noisescale.paper.law_outcomes import Outcome, slope_at
@@ -67,8 +67,7 @@ def _law_sentences(data: Data, judged: dict[str, Judgement]) -> list[str]:
             continue
         near = sum(miss <= 1.5 for miss in misses)
         constants = ""
-        if source != "mnist" and data.fashion is not None:
-            law = calibrated(data.fashion)
+        if source != "mnist" and (law := fashion_law(data)) is not None:
             constants = (
                 f", where two searches gave a = {law.scale.value:.3g} and "
                 f"c = {law.epochs.value:.3g} and alpha stayed,"

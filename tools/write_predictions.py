@@ -57,7 +57,7 @@ def calibrated_law(store: RunStore, seeds: int) -> BatchSizeLaw:
 def refuse_measured(store: RunStore, cases: Iterable[Case]) -> None:
     """A prediction of what has been run is none."""
     frame = store.frame()
-    for case in cases:
+    for case in cases if len(frame) else ():
         fields = {"data": case.data, "n_train": case.n_train, "steps": case.steps}
         if Runs(frame, pd.DataFrame(columns=["key"])).where(**fields).keys:
             raise InputError(
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None, *, table: Path = TABLE) -> None
             refuse_measured(store, missing)
             law = calibrated_law(store, asked.seeds)
     append([row_of(case, law) for case in missing], table)
-    print(law)
+    print(law if asked.store is None else f"{law}\n  {asked.seeds} seeds a setting")
     for case in missing:
         print(f"N = {case.n_train:,}, T = {case.steps:,}: {law.predict(**case.at)}")
     print(f"{len(missing)} predictions in {table}: commit it before you run them.")

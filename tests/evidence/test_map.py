@@ -45,6 +45,24 @@ class TestConjugateRegression:
         assert "params" not in found.to_dict()
         assert repr(found).startswith("MAP: cost")
 
+    def test_only_what_is_selected_moves(self):
+        x, y, noise, _ = regression()
+        params = {"a": np.zeros(2), "b": np.full(3, 0.5)}
+        found = ns.map_estimate(
+            lambda w, x: x[:, :2] @ w["a"] + x[:, 2:] @ w["b"],
+            params,
+            (x, y),
+            prior_precision=2.0,
+            likelihood=ns.gaussian(noise),
+            select="a",
+        )
+        rest = y - x[:, 2:] @ params["b"]
+        exact = np.linalg.solve(
+            noise * x[:, :2].T @ x[:, :2] + 2 * np.eye(2), noise * x[:, :2].T @ rest
+        )
+        (moved,) = found.params
+        np.testing.assert_allclose(moved, exact, rtol=1e-7)
+
     @pytest.mark.parametrize(
         ("method", "curvature"), [("dense", "ggn"), ("dual", "ggn"), ("dense", "hessian")]
     )

@@ -1,5 +1,6 @@
 """What an evidence says of itself."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,8 @@ def test_sums_that_favour_different_sides_are_both_told():
     )
     said = "the given null model by the restricted sum, the model by the full determinant"
     assert said in result.verdict
+    regression = replace(result, details={"null_model": "the best constant"})
+    assert "E favours the best constant by the restricted sum" in regression.verdict
 
 
 @pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")

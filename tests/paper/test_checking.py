@@ -123,6 +123,7 @@ def test_the_page_shows_run_by_run_and_the_same_again(told):
     assert "Measured here" not in page
     assert "<em>single</em> wrong run among the 8" in page
     assert "if its accuracy is wrong by 0.01" in page
+    assert "had all accuracies of a section been off by 0.01" in page
 
 
 def test_what_is_wrong_is_found_and_shown(told):

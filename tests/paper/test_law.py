@@ -107,6 +107,10 @@ def test_predictions_of_another_data_set_are_appended_and_nothing_else(calibrate
 def test_an_unfinished_search_predicts_nothing(tmp_path, table):
     first, second = (case for case in FASHION if case.role == "calibrating")
     with RunStore(tmp_path, write=True) as store:
+        pass
+    with pytest.raises(InputError, match="not finished"):
+        write_predictions.main([str(tmp_path)], table=table)
+    with RunStore(tmp_path, write=True) as store:
         store.add(records(first, best(first)))
         store.add(list(records(second, best(second)))[:-30])
     before = table.read_bytes()
@@ -199,7 +203,8 @@ def test_a_peak_that_is_not_resolved_counts_by_the_neighbours_of_the_best_size()
 
 
 @pytest.mark.parametrize(("factors", "verdict"), [((1, 1.2, 0.8), R), ((1, 1, 1.9), N)])
-def test_all_three_on_another_data_set_decide(factors, verdict):
+def test_all_three_on_another_data_set_decide(factors, verdict, monkeypatch):
+    monkeypatch.setattr(law, "fashion_law", lambda data: None)  # only reported, and slow to fit
     judgement = law.judge(measured(NEAR, fashion=factors)).judgements[1]
     assert (judgement.id, judgement.verdict) == ("C46", verdict)
 

@@ -15,6 +15,7 @@ from noisescale.paper.spot_check import (
     choose,
     classify,
     conclude_agreement,
+    shifts_noticed,
 )
 from noisescale.seeds import random_stream
 from noisescale.sweep.tables import config_of
@@ -171,6 +172,13 @@ def test_regimes_of_the_paper_s_first_setting(runs):
 def test_a_setting_without_a_peak_is_taken_for_chaotic(runs):
     alone = runs[(runs["section"] == "4") & runs["batch_size"].isin([20, 30])]
     assert set(classify(alone)["regime"]) == {"chaotic"}
+
+
+def test_a_sample_says_which_shifts_it_would_notice(runs):
+    found = shifts_noticed(check(runs, 0), "45678")
+    assert all(found[section] for section in "4567")
+    few = conclude_agreement(pairs_of([0.001, -0.001, 0.0005]), 100)
+    assert shifts_noticed(few, "56") == {"5": False, "6": False}
 
 
 def test_the_chance_to_notice_a_single_wrong_run(runs):

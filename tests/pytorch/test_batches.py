@@ -135,40 +135,52 @@ def test_sequences_ignore_what_they_are_told_to():
     assert plain.nll == pytest.approx(float(expected), rel=1e-10)
 
 
-class Sdpa(nn.Module):
-    """Notes which backends are allowed while it runs."""
+def backends():
+    """What PyTorch would do now: kernels of attention, fast paths, recurrence, new tensors."""
+    return (
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.get_default_dtype(),
+    )
 
-    def __init__(self):
+
+class Looking(nn.Module):
+    """Notes the backends while it runs, in copies too, and may raise in its first backward pass."""
+
+    def __init__(self, seen, error=None):
         super().__init__()
-        self.lin, self.seen = nn.Linear(4, 2), set()
+        self.rnn, self.lin = nn.RNN(4, 4, batch_first=True), nn.Linear(4, 2)
+        self.seen, self.error = seen, error
+
+    def __deepcopy__(self, memo):
+        made = Looking(self.seen, self.error)
+        made.load_state_dict(self.state_dict())
+        return made
 
     def forward(self, x):
-        self.seen.add((torch.backends.cuda.flash_sdp_enabled(), fast_path()))
-        return self.lin(x)
+        self.seen.add(backends())
+        if self.error is not None and torch.is_grad_enabled():
+            raise self.error
+        return self.lin(self.rnn(x)[0][:, -1])
 
 
-def fast_path():
-    return torch.backends.mha.get_fastpath_enabled()
-
-
-def test_backends_are_chosen_and_restored():
-    module, x = Sdpa(), torch.randn(4, 4)
-    seen = module.seen
-    before = (torch.backends.cuda.flash_sdp_enabled(), fast_path(), torch.backends.mkldnn.enabled)
-    import copy
-
-    class Kept(Sdpa):
-        def __deepcopy__(self, memo):
-            made = Kept()
-            made.lin, made.seen = copy.deepcopy(self.lin, memo), seen
-            return made
-
-    kept = Kept()
-    value(kept, (x, torch.tensor([0, 1, 0, 1])))
-    assert seen == {(False, False)}
-    value(animal("lstm").module, animal("lstm").data)
-    after = (torch.backends.cuda.flash_sdp_enabled(), fast_path(), torch.backends.mkldnn.enabled)
-    assert after == before
+@pytest.mark.parametrize("error", [None, ValueError("no"), KeyboardInterrupt()])
+def test_backends_are_chosen_and_restored(error):
+    before, seen = backends(), set()
+    data = torch.randn(4, 3, 4), torch.tensor([0, 1, 0, 1])
+    module = Looking(seen, error)
+    if error is None:
+        value(module, data)
+    elif isinstance(error, ValueError):
+        with pytest.raises(ns.InputError, match="^Looking fails on these inputs .*: no; "):
+            value(module, data)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            value(module, data)
+    assert seen <= {(False, False, False, torch.float64), (False, False, False, torch.float32)}
+    assert (False, False, False, torch.float64) in seen
+    assert backends() == before
 
 
 class Sign(torch.autograd.Function):
@@ -188,16 +200,77 @@ class Straight(nn.Module):
         return Sign.apply(x)
 
 
+class Tutorial(nn.Module):
+    """As tutorials write it: a first state of zeros, and constants that are no buffers."""
+
+    def __init__(self, own):
+        super().__init__()
+        self.rnn, self.head, self.own = nn.LSTM(3, 2, batch_first=True), nn.Linear(2, 2), own
+        self.mix = torch.tensor([[1.0, 0.5], [0.0, 1.0]])
+
+    def forward(self, x):
+        zeros = torch.zeros(1, len(x), 2)
+        h, _ = self.rnn(x, (zeros, zeros)) if self.own else self.rnn(x)
+        self.kept = h  # as is done to look at it later
+        return self.head(h[:, -1] @ self.mix)
+
+
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos"])
+def test_tensors_that_a_module_makes_itself(method):
+    torch.manual_seed(0)
+    own, plain = Tutorial(own=True), Tutorial(own=False)
+    plain.load_state_dict(own.state_dict())
+    data = torch.randn(4, 3, 3), torch.tensor([0, 1, 0, 1])
+    own(data[0])
+    assert not own.kept.is_leaf
+    settings = {"method": method, "max_probes": 2}
+    assert value(own, data, **settings) == pytest.approx(value(plain, data, **settings), rel=1e-12)
+    assert own.mix.dtype == own.kept.dtype == torch.float32
+
+
+class Float(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.lin(x) @ torch.eye(2, dtype=torch.float32)
+
+
 def test_what_cannot_be_had_names_the_module():
     x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ns.InputError, match=r"^Straight fails on these inputs.*replace that layer"):
+    with pytest.raises(ns.InputError, match=r"^Straight \(1\) fails on these.*replace that layer"):
         value(nn.Sequential(nn.Linear(3, 2), Straight()), (x, y))
-    with pytest.raises(ns.InputError, match="^Linear fails on these inputs"):
+    with pytest.raises(ns.InputError, match=r"^Linear \(0\) fails on these inputs"):
         value(nn.Sequential(nn.Linear(4, 2)), (x, y))
+    with pytest.raises(ns.InputError, match=r"^Float \(0\) fails .*new_zeros\(\.\.\.\) does"):
+        value(nn.Sequential(Float()), (x, y))
     with pytest.raises(ns.InputError, match="returns a dict of a, b: name its outputs 'logits'"):
         value(Returns({"a": 1, "b": 2}), (x, y))
     with pytest.raises(ns.InputError, match="but returns a str"):
         value(Returns("no"), (x, y))
+
+
+class Detached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.b(self.a(x).detach())
+
+
+def test_outputs_must_depend_on_parameters():
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    module = Detached()
+    after = value(module.b, (module.a.double()(x.double()), y))
+    assert value(module, (x, y), select="b") == pytest.approx(after, rel=1e-12)
+    for function in (nst.log_evidence, nst.gradient_noise):
+        settings = {"prior_precision": 1.0} if function is nst.log_evidence else {}
+        with pytest.raises(ns.InputError, match="outputs do not depend on its free parameters"):
+            function(module, (x, y), select="a", **settings)
+    with pytest.raises(ns.InputError, match="parameter weight has no shape yet: call the module"):
+        value(nn.LazyLinear(2), (x, y))
 
 
 def test_examples_come_first():

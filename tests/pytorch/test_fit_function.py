@@ -73,3 +73,19 @@ def test_an_evidence_of_a_module_can_be_refined():
     error = math.hypot(found.log_evidence_std, twin.log_evidence_std)
     assert abs(found.log_evidence - twin.log_evidence) < 4 * error + 0.01
     assert found.trusted
+
+
+def test_a_function_of_ones_own_may_return_tensors_and_a_module_is_no_fit():
+    """Gradients attached and all, as a module gives them."""
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    y = np.arange(20) % 2
+
+    def fit(x, y, *, seed):
+        torch.manual_seed(seed)
+        module = torch.nn.Linear(3, 2)
+        return lambda x: module(torch.from_numpy(x)).softmax(1)
+
+    found = ns.prequential_evidence(fit, (x, y), orders=1, blocks=[10, 10])
+    assert np.isfinite(found.losses).all()
+    with pytest.raises(ns.InputError, match="Linear is one PyTorch module: use noisescale.torch"):
+        ns.prequential_evidence(torch.nn.Linear(3, 2), (x, y))

@@ -1,6 +1,7 @@
 """PyTorch's door to the same estimators."""
 
 import copy
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -40,6 +41,31 @@ def module(params):
         linear.weight.data = torch.tensor(np.asarray(layer["w"]).T.copy())
         linear.bias.data = torch.tensor(np.asarray(layer["b"]))
     return made
+
+
+OF_OPTIMISERS = {"prior_precision_of", "fit_function"}  # speak of PyTorch's own
+SHARED = sorted({*nst.__all__} & {*ns.__all__} - OF_OPTIMISERS)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_arguments_are_those_of_jax(name):
+    """But for the model: a module in place of a function and its params."""
+    theirs, ours = (
+        [
+            (p.name, p.kind, p.default)
+            for p in inspect.signature(getattr(front, name)).parameters.values()
+            if p.name not in {"apply_fn", "params", "module"}
+        ]
+        for front in (nst, ns)
+    )
+    assert theirs == ours
+
+
+def test_everything_is_shared_that_a_module_has():
+    alone = {"Watch", "WatchWarning", "watch", "train_function"}
+    assert {*nst.__all__} == {*SHARED} | OF_OPTIMISERS | alone
+    assert {"log_evidence", "evidence_curve", "spectrum", "posterior_predict"} <= {*SHARED}
+    assert {"gradient_noise", "langevin", "map_estimate"} <= {*SHARED}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch add
 import noisescale.torch as nst  # noqa: E402
 
 pytestmark = [
+    pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
 ]
 

@@ -7,18 +7,20 @@ import noisescale as ns
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
 import noisescale.torch as nst  # noqa: E402
-from noisescale.evidence.occam import dual  # noqa: E402
+from noisescale.evidence import pace  # noqa: E402
+from noisescale.evidence.occam import bounds, dual  # noqa: E402
 from noisescale.evidence.occam.kernel import (  # noqa: E402
     HeldRows,
     StreamedRows,
     kernel_builder,
     output_rows,
 )
-from noisescale.evidence.problem import Rows  # noqa: E402
+from noisescale.evidence.problem import Rows, by_examples  # noqa: E402
 from noisescale.torch import by_examples as blocks  # noqa: E402
 from noisescale.torch.kronecker import Gram  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
-from noisescale.torch.rows import RowBlock, by_examples  # noqa: E402
+from noisescale.torch.rows import RowBlock  # noqa: E402
+from oracles.torch_evidence import BruteForce, kfac, nll_of  # noqa: E402
 
 nn = torch.nn
 pytestmark = [
@@ -141,6 +143,7 @@ def test_the_kernel_by_every_way(case):
     )
     kept = rng.uniform(size=len(every)) < 0.7
     v = rng.normal(size=len(alike))
+    chosen = np.flatnonzero(rng.uniform(size=len(every)) < 0.2)
     for L in (alike, rng.uniform(0.5, 2, len(alike)), np.where(np.arange(len(v)) < 30, 1.0, 1e300)):
         K = (A / L) @ A.T
         builders = [kernel_builder(problem, L, every), HeldRows(problem, L, every)]
@@ -149,8 +152,12 @@ def test_the_kernel_by_every_way(case):
             np.testing.assert_allclose(builder.diagonal(), np.diag(K), atol=1e-11)
             found = np.tril(builder.matrix(kept))
             np.testing.assert_allclose(found, np.tril(K[kept][:, kept]), atol=1e-11)
+            columns = np.concatenate([block for _, block in builder.columns(chosen)])
+            np.testing.assert_allclose(columns, K[:, chosen], atol=1e-11)
+            np.testing.assert_allclose(builder.among(chosen), K[np.ix_(chosen, chosen)], atol=1e-11)
             if L.max() < 1e200:
                 np.testing.assert_allclose(builder.along(v), A @ v, atol=1e-10)
+        np.testing.assert_allclose(problem.squared_norms(L, every), np.diag(K), atol=1e-11)
 
 
 def test_gram_matrices_are_taken_where_they_are_cheaper():
@@ -173,6 +180,10 @@ def test_dual_is_dense(case, monkeypatch):
     assert found["dual"].newton_decrement == pytest.approx(
         found["dense"].newton_decrement, rel=1e-8
     )
+    monkeypatch.setattr(bounds, "_EXACT_FROM", 2.0)  # columns to the end
+    near = nst.log_evidence(module, (x, y), prior_precision=0.3, method="dual", tolerance=0.1)
+    lower, upper = near.log_evidence_bounds
+    assert lower <= found["dense"].log_evidence <= upper <= lower + 0.1
 
 
 def test_the_diagonal_is_that_of_the_dense_matrix(case):
@@ -205,43 +216,6 @@ def test_gradient_moments_are_those_of_a_loop(case, monkeypatch):
         assert problem._kept == []
 
 
-def naive_kfac(module, x, roots, layers, prior):
-    """-1/2 ln|I + H/prior| of Kronecker blocks, from one example, row and position at a time."""
-    seen = {name: [[], []] for name in layers}  # inputs and output gradients by position
-    for i in range(len(x)):
-        for first, row in enumerate(roots[i]):
-            outputs = {}
-            hooks = [
-                module.get_submodule(name).register_forward_hook(
-                    lambda m, a, z, name=name, kept=outputs: (
-                        kept.__setitem__(name, (a[0], z)) or z.clone()
-                    )
-                )
-                for name in layers
-            ]
-            out = module(x[i : i + 1])[0] @ torch.tensor(row)
-            for hook in hooks:
-                hook.remove()
-            for name in layers:
-                a, z = outputs[name]
-                (b,) = torch.autograd.grad(out, z, retain_graph=True)
-                layer = module.get_submodule(name)
-                if isinstance(layer, nn.Conv2d):
-                    a = nn.functional.unfold(a, layer.kernel_size, padding=layer.padding)[0].T
-                    b = b[0].flatten(1).T
-                a, b = a.reshape(-1, a.shape[-1]).detach().numpy(), b.reshape(len(a), -1).numpy()
-                seen[name][0] += [] if first else list(a)
-                seen[name][1] += list(b)
-    log_occam = 0.0
-    for name, (a, b) in seen.items():
-        A, B = np.mean([np.outer(v, v) for v in a], 0), np.sum([np.outer(v, v) for v in b], 0)
-        blocks = [np.kron(B, A)]
-        blocks += [B] if module.get_submodule(name).bias is not None else []
-        for H in blocks:
-            log_occam -= 0.5 * np.linalg.slogdet(np.eye(len(H)) + H / prior)[1]
-    return log_occam
-
-
 def test_kfac_is_that_of_its_definition():
     torch.manual_seed(1)
     module = nn.Sequential(
@@ -254,15 +228,11 @@ def test_kfac_is_that_of_its_definition():
         nn.Linear(27, 3),
     ).double()
     x, y = torch.randn(6, 16, dtype=torch.float64), torch.randint(3, (6,))
-    problem = TorchProblem(module, (x, y), "categorical")
-    wanted = naive_kfac(module, x, problem.roots(), ("1", "3", "6"), 0.3)
-    columns = problem.gradients("float64").columns
-    H, _ = problem.dense("ggn")
-    for name in ("5.weight", "5.bias"):  # a norm multiplies nothing
-        wanted -= 0.5 * np.log1p(np.diag(H)[columns[name]] / 0.3).sum()
+    nll = nll_of("categorical")
+    wanted, rest = kfac(module, x, y, nll, 0.3, BruteForce(module, x, y, nll, hessian=False))
     found = nst.log_evidence(module, (x, y), prior_precision=0.3, method="kfac")
     assert found.log_occam_factor == pytest.approx(wanted, rel=1e-5)  # passes in float32
-    assert found.details["kfac_diagonal"] == ("5.bias", "5.weight")
+    assert found.details["kfac_diagonal"] == rest == ("5.bias", "5.weight")
 
 
 def test_kfac_of_a_dense_network_is_that_of_jax():
@@ -316,6 +286,16 @@ def test_methods_that_are_listed_are_accepted(case):
             module, (x, y), prior_precision=1.0, method=cost.method, max_probes=2
         )
         assert found.method == cost.method
+
+
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos", "kfac", "diagonal"])
+def test_every_method_is_heard(monkeypatch, method):
+    monkeypatch.setattr(pace, "EVERY", 0.0)  # every block speaks
+    heard = []
+    module, data = CASES["grouped"]
+    settings = {"prior_precision": 1.0, "method": method, "max_probes": 2}
+    nst.log_evidence(module, data, progress=heard.append, **settings)
+    assert any("left" in text for text in heard)
 
 
 def test_rows_of_one_example_stay_together():

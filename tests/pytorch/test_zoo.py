@@ -1,5 +1,6 @@
 """Every kind of module, every function and method, against brute force in float64."""
 
+import copy
 from functools import cache
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 import noisescale as ns
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+from torch.nn import functional  # noqa: E402
+
 import noisescale.torch as nst  # noqa: E402
 from noisescale.evidence.occam.kernel import output_rows, row_products  # noqa: E402
+from noisescale.torch.batches import mapped  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
-from oracles.torch_evidence import BruteForce, nll_of  # noqa: E402
+from oracles.torch_evidence import BruteForce, call, kfac, nll_of, row_of, take  # noqa: E402
 from pytorch.zoo import NAMES, animal  # noqa: E402
 
 pytestmark = [
@@ -24,10 +28,13 @@ LAMBDA = 0.7
 @cache
 def brute(name):
     a = animal(name)
-    y = a.y
-    if name == "hf gpt":  # transformers shifts labels inside
-        y = torch.cat([y[:, 1:], torch.full((len(y), 1), -100)], dim=1)
-    return BruteForce(a.module, a.x, y, nll_of(a.likelihood))
+    return BruteForce(a.module, a.x, labels(name), nll_of(a.likelihood))
+
+
+def labels(name):
+    """Of each token's output: transformers shifts them inside."""
+    y = animal(name).y
+    return functional.pad(y[:, 1:], (0, 1), value=-100) if name == "hf gpt" else y
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,48 +76,77 @@ def test_products_and_rows(name):
     for curvature, H in (("ggn", truth.ggn), ("hessian", truth.hessian)):
         operator = problem.operator(curvature, "float64")
         np.testing.assert_allclose(operator @ V, H @ V, atol=1e-10 * np.abs(H).max() * len(H))
+        rough = problem.operator(curvature, "float32")  # as Lanczos begins with
+        np.testing.assert_allclose(rough @ V, H @ V, atol=1e-5 * np.abs(H).max() * len(H))
+    _, gradient = problem.nll_and_gradient()
+    np.testing.assert_allclose(gradient, truth.gradients.sum(axis=0), atol=1e-10)
     rows = output_rows(problem)
     A = problem.rows(rows)
     np.testing.assert_allclose(A.T @ A, truth.ggn, atol=1e-10 * np.abs(truth.ggn).max())
     np.testing.assert_allclose(row_products(problem, V.T, rows), V.T @ A.T, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt", "lstm", "bert"])
+@pytest.mark.parametrize("name", NAMES)
+def test_kfac(name):
+    a, truth = animal(name), brute(name)
+    settings = {"prior_precision": LAMBDA, "likelihood": a.likelihood, "method": "kfac"}
+    if name == "lora":  # its Linear layers are frozen
+        with pytest.raises(ns.InputError, match="method='kfac' needs layers that multiply"):
+            nst.log_evidence(a.module, a.data, **settings)
+        return
+    found = nst.log_evidence(a.module, a.data, **settings)
+    wanted, rest = kfac(a.module, a.x, labels(name), nll_of(a.likelihood), LAMBDA, truth)
+    assert found.log_occam_factor == pytest.approx(wanted, rel=1e-5)  # passes in float32
+    assert found.details.get("kfac_diagonal", ()) == rest
+
+
+@pytest.mark.parametrize("name", ["mlp", "nested", "cnn", "lora", "counts"])
 def test_lanczos_holds_the_exact_value(name):
     a, truth = animal(name), brute(name)
     found = nst.log_evidence(
-        a.module, a.data, prior_precision=LAMBDA, method="lanczos", max_probes=8
+        a.module,
+        a.data,
+        prior_precision=LAMBDA,
+        likelihood=a.likelihood,
+        method="lanczos",
+        max_probes=8,
     )
     error = abs(found.log_evidence - truth.log_evidence(LAMBDA))
     assert error < 4 * found.log_evidence_std + 1e-3
 
 
-@pytest.mark.parametrize("name", ["nested", "cnn", "gpt", "lora", "attention", "bert"])
+@pytest.mark.parametrize("name", NAMES)
 def test_precisions_by_layer_come_round(name):
     a, truth = animal(name), brute(name)
-    found = nst.log_evidence(a.module, a.data, prior_precision="per_layer", method="dense")
+    settings = {"method": "dense", "likelihood": a.likelihood}
+    found = nst.log_evidence(a.module, a.data, prior_precision="per_layer", **settings)
     precisions = found.prior_precision
-    again = nst.log_evidence(a.module, a.data, prior_precision=precisions, method="dense")
+    again = nst.log_evidence(a.module, a.data, prior_precision=precisions, **settings)
     assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
     layer = {name: name.rpartition(".")[0] or "(module)" for name in truth.names}
     L = np.concatenate([np.full(truth.sizes[n], precisions[layer[n]]) for n in truth.names])
     assert found.log_evidence == pytest.approx(truth.log_evidence(L), rel=1e-8)
 
 
-@pytest.mark.parametrize("name", ["cnn", "gpt", "hf gpt", "binary"])
-def test_the_curve_and_the_spectrum(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_the_curve(name):
     a, truth = animal(name), brute(name)
-    spectrum = nst.spectrum(
-        a.module, a.data, likelihood=a.likelihood, top_k=2, n_probes=2, n_steps=8
-    )
-    top = np.linalg.eigvalsh(truth.hessian)[::-1][:2]
-    np.testing.assert_allclose(spectrum.top, top, rtol=1e-5)
     grid = [0.1, 1.0, 10.0]
     found = nst.evidence_curve(
         a.module, a.data, prior_precisions=grid, likelihood=a.likelihood, method="dense"
     )
     expected = [truth.log_evidence(value) for value in grid]
     np.testing.assert_allclose(found.log_evidence, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["cnn", "gpt", "lora", "binary"])
+def test_the_spectrum(name):
+    a, truth = animal(name), brute(name)
+    spectrum = nst.spectrum(
+        a.module, a.data, likelihood=a.likelihood, top_k=2, n_probes=2, n_steps=8
+    )
+    top = np.linalg.eigvalsh(truth.hessian)[::-1][:2]
+    np.testing.assert_allclose(spectrum.top, top, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -146,16 +182,15 @@ def test_what_select_does_not_find():
         nst.log_evidence(a.module, a.data, prior_precision=1.0, select=3)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt", "binary", "bert"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("regression", "counts")])
 def test_predictions(name):
     """Of the linearised model, by dense algebra on brute-force Jacobians."""
     a, truth = animal(name), brute(name)
-    new = {k: v[:2] for k, v in a.x.items()} if isinstance(a.x, dict) else a.x[:2]
     found = [
         nst.posterior_predict(
             a.module,
             a.data,
-            new,
+            mapped(lambda part: part[:2], a.x),
             prior_precision=LAMBDA,
             likelihood=a.likelihood,
             method=method,
@@ -166,7 +201,6 @@ def test_predictions(name):
     K = found[0].shape[-1]
     inverse = np.linalg.inv(truth.ggn + LAMBDA * np.eye(len(truth.w)))
     for i in range(2):
-        # The Gauss-Newton matrix of squared errors on one output alone is its gradient's square.
         z, S = moments(a, i, inverse)
         if name == "binary":
             p = 1 / (1 + np.exp(-z[0] / np.sqrt(1 + np.pi / 8 * S[0, 0])))
@@ -184,12 +218,21 @@ def test_predictions(name):
 
 def moments(a, i, inverse):
     """Outputs of example i and their covariance."""
-    import copy
-
-    from oracles.torch_evidence import call, row_of, take
-
     twin = copy.deepcopy(a.module).double().eval()
-    params = [p for _, p in sorted(twin.named_parameters())]
+    params = [p for _, p in sorted(twin.named_parameters()) if p.requires_grad]
     outputs = call(twin, take(a.x, i))[0].reshape(-1)
     J = np.stack([row_of(f, params) for f in outputs])
     return outputs.detach().numpy(), J @ inverse @ J.T
+
+
+@pytest.mark.parametrize("name", ["mlp", "nested", "cnn", "lora", "regression", "binary", "counts"])
+def test_the_map_is_a_minimum_by_brute_force(name):
+    a = animal(name)
+    found = nst.map_estimate(a.module, a.data, prior_precision=LAMBDA, likelihood=a.likelihood)
+    assert found.status is ns.MapStatus.MAP
+    a.module.load_state_dict(found.params, strict=False)
+    there = BruteForce(a.module, a.x, labels(name), nll_of(a.likelihood), hessian=False)
+    slope = there.gradients.sum(axis=0) + LAMBDA * there.w
+    falls = 0.5 * slope @ np.linalg.solve(there.ggn + LAMBDA * np.eye(len(there.w)), slope)
+    assert falls < 1e-3  # the weights that were put back are in float32
+    assert there.nll + 0.5 * LAMBDA * (there.w**2).sum() == pytest.approx(found.cost, rel=1e-5)

@@ -65,12 +65,14 @@ def evidence(
     from noisescale.evidence.laplace import evidence_of
     from noisescale.evidence.occam.term import Accuracy
     from noisescale.evidence.preflight import preflight
+    from noisescale.evidence.prior import prior_vector
 
     function = load_function("the model", model)
     with calls_back(model, function):
         problem = _problem(model, call(model, function), likelihood)
         if explain:
-            plan = preflight(problem.facts(), method, curvature, problem, tolerance)
+            L = None if isinstance(prior, str) else prior_vector(prior, problem)
+            plan = preflight(problem.facts(), method, curvature, problem, tolerance, L)
             print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
             return
         with show_progress(silent=quiet or json) as progress:

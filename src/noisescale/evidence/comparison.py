@@ -120,6 +120,7 @@ def compare(
     best = int(np.argmax(log_odds))
     errors = _errors(list(evidences.values()), stds, best)
     unlike = _unlike(evidences)
+    unresolved = _unresolved(names, log_odds, errors, _way_out(evidences))
     if unlike:
         warn_user(unlike, ComparisonWarning)
     return Comparison(
@@ -131,7 +132,7 @@ def compare(
         tuple(log_odds.tolist()),
         errors,
         tuple(map(_doubt, evidences.values(), log_odds, errors)),
-        tuple(note for note in (_unresolved(names, log_odds, errors), unlike) if note),
+        tuple(note for note in (unresolved, unlike) if note),
     )
 
 
@@ -211,7 +212,16 @@ def _weights(evidences: Mapping[str, Any], prior_odds: Any) -> Any:
     )
 
 
-def _unresolved(names: tuple[str, ...], log_odds: Any, errors: tuple[float, ...]) -> str:
+def _way_out(evidences: Mapping[str, Any]) -> str:
+    """What makes the errors of such evidences smaller."""
+    if any(getattr(e, "kind", None) is Kind.PREQUENTIAL for e in evidences.values()):
+        return "bet on more orders"
+    return "compute them with a smaller tolerance"
+
+
+def _unresolved(
+    names: tuple[str, ...], log_odds: Any, errors: tuple[float, ...], way_out: str
+) -> str:
     """Which models cannot be told from the best by evidences with such standard errors."""
     best = int(np.argmax(log_odds))
     close = [
@@ -223,7 +233,7 @@ def _unresolved(names: tuple[str, ...], log_odds: Any, errors: tuple[float, ...]
         return ""
     return (
         f"{', '.join(close)} and {names[best]} differ by less than two standard errors: their "
-        "probabilities are not resolved, compute them with a smaller tolerance."
+        f"probabilities are not resolved, {way_out}."
     )
 
 

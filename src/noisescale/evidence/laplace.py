@@ -23,7 +23,7 @@ from noisescale.evidence.kind import AT, Kind
 from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.pace import speaks
-from noisescale.evidence.preflight import Preflight, module_of, preflight
+from noisescale.evidence.preflight import Preflight, module_of, preflight, with_rows
 from noisescale.evidence.prior import describe_prior
 from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
 from noisescale.evidence.problem import Problem, is_linear
@@ -83,6 +83,9 @@ def evidence_of(
             nll, gradient = problem.nll_and_gradient()
             slope = gradient + L * problem.w
             term = occam(problem, L, slope, curvature, accuracy)
+        if term.bounds is not None:
+            rows = term.details["rows_that_matter"], term.details["rows"]
+            plan = replace(plan, reason=with_rows(plan.reason, *rows))
         if log_null is None:
             log_null = log_null_of(problem, L, null)
             details["null_note"] = note_on_imbalance(problem, null)

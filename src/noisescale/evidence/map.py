@@ -33,6 +33,7 @@ from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.problem import Problem
+from noisescale.evidence.select import Select
 from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 
@@ -308,6 +309,7 @@ def map_estimate(
     *,
     prior_precision: Any,
     likelihood: "LikelihoodLike" = "categorical",
+    select: Select | None = None,
     max_steps: int = MAX_STEPS,
     progress: Callable[[str], None] | None = None,
 ) -> MapEstimate:
@@ -316,6 +318,7 @@ def map_estimate(
     Args:
         apply_fn, params, data, likelihood: as in :func:`noisescale.log_evidence`.
         prior_precision: a number, or one a layer, array or parameter, likewise; not ``"auto"``.
+        select: as in :func:`noisescale.log_evidence`; the params are a list of what is selected.
         max_steps: of L-BFGS, after which it is ``stalled``.
         progress: called now and then with how far it is.
 
@@ -328,5 +331,5 @@ def map_estimate(
     """
     from noisescale.evidence.jax_problem import jax_problem
 
-    problem = jax_problem(apply_fn, params, data, likelihood)
+    problem = jax_problem(apply_fn, params, data, likelihood, select)
     return map_of(problem, prior_precision=prior_precision, max_steps=max_steps, progress=progress)

@@ -15,7 +15,7 @@ import numpy as np
 from noisescale.checks import check_choice, memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam import bounds, dense, diagonal, dual, kfac, lanczos
-from noisescale.evidence.occam.term import Method
+from noisescale.evidence.occam.term import Array, Method
 from noisescale.evidence.pace import shown_seconds as readable_seconds
 from noisescale.evidence.problem import Facts, Problem
 
@@ -72,11 +72,13 @@ def preflight(
     curvature: str,
     problem: Problem | None = None,
     tolerance: float | None = None,
+    L: Array | None = None,
 ) -> Preflight:
     """Choose a method, or check that the one asked for can do it and fits into memory.
 
     With the ``problem`` itself, a block of what was chosen is measured. A ``tolerance`` makes
-    ``dual`` one of bounds, if that was asked for.
+    ``dual`` one of bounds, if that was asked for; with the prior ``L`` as well, a pass over the
+    kernel's diagonal says how many rows it has to look at.
     """
     check_choice("curvature", curvature, CURVATURES)
     check_choice("method", method, ("auto", *METHODS))
@@ -108,7 +110,14 @@ def preflight(
         module = module_of(method, within)
         took = module.seconds(problem, facts, curvature, arithmetic_rate())
         costs[method] = replace(chosen, seconds=took, measured=True)
+    if problem is not None and within and L is not None:
+        reason = with_rows(reason, *bounds.count_rows(problem, L, within))
     return Preflight(method, reason, tuple(costs.values()))
+
+
+def with_rows(reason: str, matter: int, every: int) -> str:
+    """Why a method was chosen, and how many of its rows it looks at."""
+    return f"{reason}, {matter:,} of {every:,} rows matter"
 
 
 def cost(method: str, curvature: str, facts: Facts, tolerance: float | None = None) -> MethodCost:

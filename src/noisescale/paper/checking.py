@@ -1,7 +1,7 @@
 """Shipped data checked here: a sample of the runs run again, and a slice of the other sections.
 
-The whole takes a given time and no longer. Slices come first; then a first round of runs tells how
-fast this machine is, and a second one fills the time that is left.
+The whole takes a given time and no longer. A first round of runs tells how fast this machine is;
+then come the slices for which there is time, and a second round of runs fills what is left.
 """
 
 import time
@@ -30,16 +30,19 @@ from noisescale.paper.spot_check import (
     choose,
     classify,
     conclude_agreement,
+    shifts_noticed,
 )
 from noisescale.seeds import random_stream
 from noisescale.sweep import RunConfig, run_sweep
 from noisescale.sweep.tables import config_of
 
-_SLICES_SHARE = 0.4  # of the time, at the most
-_FIRST_SHARE = 0.2  # of the time for runs: enough to know how fast they are
+_FIRST_SHARE = 0.08  # of the time for the first round: enough to know how fast runs are
+_SLICES_SHARE = 0.4  # of what is left, at the most
 _FILLED = 0.9  # of what is left: the workers' last runs do not end together
 _FINAL = {"done", "diverged"}
 _INTERRUPTED = "interrupted"
+_NO_IMAGES = "MNIST is not on this machine and could not be fetched"
+_NO_TIME = "not checked: no run came to its end within the time, --minutes gives it more"
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class SpotCheck:
         runs: the comparison of runs; None if none was run.
         slices: the comparison of parts of the other sections.
         left_out: the sections of which no part was measured, for want of time.
+        shifts: by section, whether this sample would notice that all its runs are off.
         chances: that a single wrong run is noticed, by its error.
         speed: how long runs take here over how long they took.
         failed: what could not be run, and why.
@@ -64,6 +68,7 @@ class SpotCheck:
     runs: Agreement | None
     slices: list[Compared]
     left_out: list[str]
+    shifts: dict[str, bool]
     chances: list[Chance]
     speed: float
     failed: list[str]
@@ -90,7 +95,9 @@ class SpotCheck:
             told.append(f"{n:,} other numbers measured again: {verdict}")
         if self.stopped is not None:
             told.append(f"the check was {self.stopped}" if told else f"not checked: {self.stopped}")
-        return "; ".join(told) or "not checked: there was no time for a single run"
+        if self.runs is None and self.stopped is None:
+            told.append("no run came to its end within the time" if told else _NO_TIME)
+        return "; ".join(told)
 
 
 def check_shipped(
@@ -113,8 +120,7 @@ def check_shipped(
     slices = [section.id for section in sections] if "mnist" in there else []
     check = _Check(runs, runs["data"].isin(there), slices, seed)
     if not check.possible:
-        stopped = "MNIST is not on this machine and could not be fetched"
-        return check.conclude(minutes, time.monotonic() - began, stopped)
+        return check.conclude(minutes, time.monotonic() - began, _NO_IMAGES)
     stopped = None
     with TemporaryDirectory() as folder, RunStore(folder, write=True) as store:
         try:
@@ -204,7 +210,6 @@ class _Check:
         self._there, self._seed = self._runs[there.to_numpy(bool)], seed
         self._slices = [name for name, one in SLICES.items() if {*one.sections} & {*sections}]
         self._left_out: list[str] = []
-        self._work = 0.0  # asked for, in seconds by the shipped durations
         self._compared: list[Compared] = []
         self._failed: list[str] = []
         self._made = pd.DataFrame()
@@ -216,8 +221,11 @@ class _Check:
         return bool(self._slices) or not self._there.empty
 
     def run(self, store: RunStore, engine: _UntilEngine, progress: Progress) -> None:
-        """Slices, then runs in two rounds."""
-        if slices := self._choose_slices(_SLICES_SHARE * engine.seconds_left()):
+        """Some runs, slices, and runs again."""
+        self._run_some(store, engine, progress, _FIRST_SHARE * engine.seconds_left())
+        self.collect(store)
+        left = _SLICES_SHARE * engine.seconds_left()
+        if slices := self._choose_slices(left / self._speed):
             progress.line(f"spot check: a part of {len(slices)} sections")
             execute(
                 slices,
@@ -229,8 +237,6 @@ class _Check:
                 n_stored=0,
                 progress=progress,
             )
-        self._run_some(store, engine, progress, _FIRST_SHARE * engine.seconds_left())
-        self.collect(store)
         self._run_some(store, engine, progress, _FILLED * engine.seconds_left() / self._speed)
 
     def _choose_slices(self, seconds: float) -> list[SliceRun]:
@@ -250,13 +256,12 @@ class _Check:
         self, store: RunStore, engine: Engine, progress: Progress, seconds: float
     ) -> None:
         """A sample that takes so many seconds of one core, by the shipped durations."""
-        self._work += seconds
+        keys = choose(self._there, seconds=seconds, seed=self._seed, without=[*self.configs])
         plan = {}
-        for key in choose(self._there, seconds=seconds, seed=self._seed, without=[*self.configs]):
-            row = self._runs.loc[key]
+        for _, row in self._runs.loc[keys].iterrows():
             taken = row["taken"] if isinstance(row["taken"], tuple) else ()
             if (config := config_of(row, taken)) is not None:
-                plan[key] = config
+                plan[config.key] = config
         self.configs |= plan
         if plan:
             progress.line(f"spot check: {len(plan)} of {len(self._runs):,} runs, run again")
@@ -275,6 +280,11 @@ class _Check:
                 self._failed.append(f"section {name}: {_reason(row['error'])}")
         for _, row in self._made[self._made["status"] == "failed"].iterrows():
             self._failed.append(f"{_describe(row)}: {_reason(row['error'])}")
+
+    @property
+    def _work(self) -> float:
+        """Of the runs that were made, in seconds by the shipped durations."""
+        return float(self._runs.loc[self._made["key"], "duration"].sum())
 
     @property
     def _speed(self) -> float:
@@ -297,6 +307,7 @@ class _Check:
             runs=runs,
             slices=self._compared,
             left_out=sorted(self._left_out),
+            shifts={} if runs is None else shifts_noticed(runs, sorted({*self._runs["section"]})),
             chances=[] if runs is None else chances(self._runs, runs, seconds=self._work),
             speed=self._speed,
             failed=self._failed,

@@ -160,7 +160,7 @@ def in_words(value: Any) -> str:
     if value is None:
         return "unknown"
     if isinstance(value, dict):
-        return "; ".join(f"{name} {in_words(part)}" for name, part in value.items())
+        return "; ".join(f"{name}: {in_words(part)}" for name, part in value.items())
     if isinstance(value, list | tuple):
         return f"[{', '.join(in_words(part) for part in value)}]"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -9,6 +9,19 @@ CORRECTIONS = (
         "appears. That is the convention of this report wherever it quotes the paper's ε.",
     ),
     (
+        "The best batch size and the training set",
+        "It is said to be proportional to the number of training images from 20,000 on. That is so "
+        "where the number of updates is what limits training: a batch must be so large that the "
+        "images are seen often enough. With four times the updates the best batch hardly grows "
+        "(figure 6), and g at the peak is not the same for all training sets.",
+    ),
+    (
+        "The penalty's share in the cost",
+        "With L2 of 0.1 figure 8 depends on whether the penalty is divided by the number of "
+        "classes like the cross-entropy: divided, it is too weak to close the gap; undivided, it "
+        "does.",
+    ),
+    (
         "Footnote 1",
         "It says that at a fixed batch size the best learning rate is proportional to batch size "
         "and training-set size. By the paper's own g = ε(N/B - 1)/(1 - m) it is proportional to "

@@ -111,10 +111,10 @@ def _seconds(call: partial[Any]) -> float:
     """What a part may take at full scale on one core: the longest are to begin first."""
     given = call.keywords
     if call.func is polish:
-        return 60 + 200.0 * len(given["prior_precisions"])
+        return 10 + 200.0 * len(given["prior_precisions"])
     if call.func is bet:
-        return 60 + 0.6 * int(given["batch_size"])
-    return 200.0 if call.func is sample else 60.0
+        return 25 + 0.7 * min(300, int(given["batch_size"]))
+    return 85.0 if call.func is sample else 60.0
 
 
 def judge(data: Data) -> Findings:

@@ -82,6 +82,14 @@ def calibrated(fashion: Runs) -> BatchSizeLaw:
     return fit_batch_size_law(frame[chosen], power=PAPER_LAW.power.value)
 
 
+def fashion_law(data: Data) -> BatchSizeLaw | None:
+    """The law that Fashion-MNIST's runs gave; None if there are none, or no peaks."""
+    try:
+        return None if data.fashion is None else calibrated(data.fashion)
+    except InputError:
+        return None
+
+
 def judge(data: Data) -> Findings:
     """How far off the predictions were."""
     return Findings(
@@ -156,15 +164,10 @@ def _measurements(data: Data) -> Iterator[Measurement]:
         f"{law.scale}, {law.power}, {law.epochs} epochs",
         f"{law.n_settings} peaks of figures 5, 6 and 7; ε in the usual unit",
     )
-    if data.fashion is not None:
-        try:
-            there = calibrated(data.fashion)
-            told = f"{there.scale}, {there.epochs} epochs"
-        except InputError as error:
-            told = f"not determined: {error}"
+    if (there := fashion_law(data)) is not None:
         yield Measurement(
             "a and c on Fashion-MNIST",
-            told,
+            f"{there.scale}, {there.epochs} epochs",
             f"two calibrating searches; α = {law.power.value:g} as it was",
         )
     for steps in sorted({case.steps for case in data.cases}):

@@ -17,8 +17,8 @@ to lie within the margin.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -39,6 +39,7 @@ _FEWEST = 5  # settled runs that agreement can rest on
 _LARGEST_SHARE = 8  # a run may take an eighth of the time at the most
 _TURN = ("settled", "settled", "chaotic")  # what a section gives each time round
 _DRAWS = 200  # of samples, to know a run's chance of being drawn
+SHIFT = 0.01  # of a whole section, that a check is asked to notice
 ERRORS = (0.01, 0.03, 0.1)  # of a single run, whose chance to be noticed is told
 _SETTING = [
     "data",
@@ -198,7 +199,7 @@ def _noise(runs: pd.DataFrame) -> "pd.Series[float]":
     chosen = pooled.where(runs["regime"] == "settled", loudest)
     # No accuracy is known better than the images it is counted on.
     error = (1 - runs["test_accuracy"]).clip(lower=1e-3)
-    return np.sqrt(chosen.fillna(0).clip(lower=error / N_TEST_IMAGES))
+    return chosen.fillna(0).clip(lower=error / N_TEST_IMAGES) ** 0.5
 
 
 N_TEST_IMAGES = 10_000
@@ -334,6 +335,23 @@ def _weighted_mean(pairs: Sequence[Pair]) -> tuple[float, float]:
     return float(mean), math.sqrt(2 / float(weights.sum()))
 
 
+def shifts_noticed(agreement: Agreement, sections: Iterable[str]) -> dict[str, bool]:
+    """Whether this sample would have noticed that a section's accuracies are off by ``SHIFT``."""
+    return {
+        section: all(
+            any(alarm.section == section for alarm in _alarms(_shifted(agreement, section, by)))
+            for by in (-SHIFT, SHIFT)
+        )
+        for section in sections
+    }
+
+
+def _shifted(agreement: Agreement, section: str, by: float) -> list[Pair]:
+    return [
+        replace(p, shipped=p.shipped + by) if p.section == section else p for p in agreement.pairs
+    ]
+
+
 def chances(runs: pd.DataFrame, agreement: Agreement, *, seconds: float) -> list[Chance]:
     """The probability that a single wrong run among ``runs`` is noticed, by its error.
 
@@ -347,8 +365,8 @@ def chances(runs: pd.DataFrame, agreement: Agreement, *, seconds: float) -> list
     n_groups = len({(p.section, p.regime) for p in agreement.pairs})
     level = LEVEL / max(2 * n_groups + len(agreement.pairs), 1)
     bound = float(stats.norm.isf(level / 2))
-    spread = runs["regime"].map({"settled": 1.0, "chaotic": 1.0} | agreement.spread)
-    spread = spread.to_numpy(float).clip(_SMALLEST_SPREAD, 1)
+    seen = {"settled": 1.0, "chaotic": 1.0} | agreement.spread
+    spread = runs["regime"].map(seen).to_numpy(float).clip(_SMALLEST_SPREAD, 1)
     told = []
     for error in ERRORS:
         size = error / (math.sqrt(2) * runs["noise"].to_numpy())

@@ -239,12 +239,13 @@ def _judge_shipped(
 ) -> PaperReport:
     """Judge and draw what ships of the sections, and write the page, with the check so far."""
     began = time.perf_counter()
-    progress.line("judging and drawing the full-scale results that ship with noisescale")
     full = {}
     for section in sections:
+        known = shown_at_full_scale.cache_info().hits
         if (shown := shown_at_full_scale(section)) is not None:
-            progress.line(f"{section.title}: judged and drawn")
             full[section.id] = shown
+            if shown_at_full_scale.cache_info().hits == known:
+                progress.line(f"{section.title}: judged and drawn from what ships")
     circumstances = [kept.data.at for s in sections if (kept := shipped(s)) is not None]
     if not circumstances:
         raise InputError(

@@ -58,7 +58,10 @@ def config_of(row: "pd.Series[Any]", taken: Sequence[int] = ()) -> RunConfig | N
     name how often that was: the key tells.
     """
     told = {name: row[name] for name in _CONFIGURED} | {"data": row.get("data", "mnist")}
-    for evaluate_at in ("final", "log", *([tuple(int(step) for step in taken)] if taken else [])):
+    ways: list[str | tuple[int, ...]] = ["final", "log"]
+    if taken:
+        ways.append(tuple(int(step) for step in taken))
+    for evaluate_at in ways:
         config = RunConfig(**told, evaluate_at=evaluate_at)
         if config.key == row["key"]:
             return config

@@ -5,6 +5,7 @@ every operation allows. J v follows from two reverse passes as well, u' J being 
 gradients of single examples from one pass each.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,9 @@ class Ways:
         """By the fast way unless that was refused before, else by the slow one."""
         if way not in self.refused:
             try:
-                return fast()
+                with warnings.catch_warnings():  # that PyTorch would do it one by one as well
+                    warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                    return fast()
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, InputError):

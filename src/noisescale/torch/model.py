@@ -1,23 +1,28 @@
 """A module as a function of its flat free parameters: outputs at any point, in either precision.
 
 Its twins are copies in evaluation mode, in float64 and float32; the module itself is not touched.
-While a twin runs, attention takes the backend that differentiates in every mode (``math``), and the
-fused fast path of ``nn.TransformerEncoderLayer`` is off; both are as before afterwards.
+While a twin runs, attention takes the backend that differentiates in every mode (``math``), the
+fused fast path of ``nn.TransformerEncoderLayer`` is off, and tensors that the module makes itself
+(``torch.zeros`` for a first state) have its precision; all is as before afterwards.
 """
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.rnn import PackedSequence
 
 from noisescale.errors import InputError
 from noisescale.evidence.problem import Array
 from noisescale.evidence.select import Select, chosen_of
+from noisescale.torch.batches import mapped
+from noisescale.torch.packed import PlainPacking, run_packed
 from noisescale.torch.tensors import to_numpy
 
 PRECISIONS = ("float64", "float32")
@@ -31,6 +36,10 @@ class TorchModel:
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
         module = unwrapped(module)
+        if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
+            raise InputError(
+                f"the module's parameter {lazy[0]} has no shape yet: call the module once."
+            )
         self.twins = {name: _twin(module, getattr(torch, name)) for name in PRECISIONS}
         free = {name: p for name, p in self.twins["float64"].named_parameters() if p.requires_grad}
         if not free:
@@ -55,10 +64,10 @@ class TorchModel:
         }
         args, kwargs = arguments(inputs)
         try:
-            with differentiable(recurrent=self._recurrent):
+            with differentiable(recurrent=self._recurrent), _default(precision):
                 returned = functional_call(self.twins[precision], values, args, kwargs)
         except _OWN as error:
-            raise InputError(_sentence(error, precision)) from error
+            raise InputError(_sentence(error, self.twins[precision], precision)) from error
         return logits_of(returned)
 
     def tensor(self, values: Array, precision: str) -> torch.Tensor:
@@ -115,19 +124,34 @@ def differentiable(*, recurrent: bool = False) -> Iterator[None]:
     if recurrent:  # oneDNN's recurrent layers have neither forward nor batched derivatives
         torch.backends.mkldnn.enabled = False
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), PlainPacking() if recurrent else nullcontext():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         torch.backends.mkldnn.enabled = onednn
 
 
+@contextmanager
+def _default(precision: str) -> Iterator[None]:
+    """Let tensors that a module makes without naming a type have this precision."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, precision))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """A copy in evaluation mode and this precision."""
-    twin = copy.deepcopy(module).to(dtype).eval()
+    twin = _copied(module).to(dtype).eval()
     for part in twin.modules():
+        for name, value in list(vars(part).items()):  # constants that are not registered as buffers
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                setattr(part, name, value.to(dtype))
         if isinstance(part, torch.nn.RNNBase):
-            part.register_forward_pre_hook(_begin_at_zero, with_kwargs=True)
+            part.register_forward_pre_hook(_begin_by_examples, with_kwargs=True)
+            part.forward = partial(_recur, part)
         if type(part) is torch.nn.Embedding and part.padding_idx is not None:
             part.forward = partial(_embed, part, part.weight.detach().clone())
     # Transformers' models: no cache of keys, and attention in plain operations.
@@ -136,6 +160,13 @@ def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     if callable(getattr(twin, "set_attn_implementation", None)):
         twin.set_attn_implementation("eager")
     return twin
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy; results that the module keeps of earlier calls are cut off from their graphs."""
+    kept = [v for part in module.modules() for v in vars(part).values()]
+    results = [v for v in kept if isinstance(v, torch.Tensor) and not v.is_leaf]
+    return copy.deepcopy(module, {id(result): result.detach() for result in results})
 
 
 def _embed(module: torch.nn.Embedding, fixed: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -148,38 +179,55 @@ def _embed(module: torch.nn.Embedding, fixed: torch.Tensor, tokens: torch.Tensor
     return torch.nn.functional.embedding(tokens, weight)
 
 
-def _begin_at_zero(
+def _recur(module: torch.nn.RNNBase, *args: Any, **kwargs: Any) -> Any:
+    """A recurrent layer, of packed sequences too."""
+    if args and isinstance(args[0], PackedSequence):
+        return run_packed(module, *args, **kwargs)
+    return type(module).forward(module, *args, **kwargs)
+
+
+def _begin_by_examples(
     module: torch.nn.RNNBase, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The first state of a recurrent layer, made from its inputs.
+    """The first state of a recurrent layer, made from its inputs: zeros, or what the module gives.
 
-    PyTorch's own zeros are the same for all examples under ``vmap``, and cannot take in place what
-    differs between them.
+    A state that is the same for all examples under ``vmap``, as PyTorch's own zeros are, cannot
+    take in place what differs between them.
     """
-    x = args[0] if args else None
-    if len(args) != 1 or "hx" in kwargs or not isinstance(x, torch.Tensor) or x.ndim != 3:
+    x, given = args[0] if args else None, args[1] if len(args) > 1 else kwargs.get("hx")
+    if not isinstance(x, torch.Tensor) or x.ndim != 3:
         return None
-    n = x.shape[0] if module.batch_first else x.shape[1]
-    rows = module.num_layers * (2 if module.bidirectional else 1)
-    h = x.new_zeros(rows, n, module.proj_size or module.hidden_size)
-    state = (h, x.new_zeros(rows, n, module.hidden_size)) if module.mode == "LSTM" else h
-    return (x, state), kwargs
+    if given is not None:
+        state = mapped(lambda s: s + x.new_zeros(s.shape), given)
+    else:
+        n = x.shape[0] if module.batch_first else x.shape[1]
+        rows = module.num_layers * (2 if module.bidirectional else 1)
+        state = x.new_zeros(rows, n, module.proj_size or module.hidden_size)
+        if module.mode == "LSTM":
+            state = (state, x.new_zeros(rows, n, module.hidden_size))
+    return (x, state), {name: value for name, value in kwargs.items() if name != "hx"}
 
 
 _OWN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
 
 
-def _sentence(error: Exception, precision: str) -> str:
+def _sentence(error: Exception, module: torch.nn.Module, precision: str) -> str:
     """Which submodule failed, and how."""
+    paths = {id(part): path for path, part in module.named_modules()}
     inner, trace = "the module", error.__traceback__
     while trace is not None:
         owner = trace.tb_frame.f_locals.get("self")
         if isinstance(owner, torch.nn.Module):
-            inner = type(owner).__name__
+            path = paths.get(id(owner))
+            inner = type(owner).__name__ + (f" ({path})" if path else "")
         trace = trace.tb_next
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    if "dtype" in reason or "scalar type" in reason:
+        way_out = "make tensors of its inputs' type in it, as x.new_zeros(...) does"
+    else:
+        way_out = "change its inputs, replace that layer, or freeze what comes up to it and give "
+        way_out += "its outputs as data"
     return (
         f"{inner} fails on these inputs in evaluation mode and {precision}, with derivatives by "
-        f"torch.func: {reason[:200]}; change its inputs, replace that layer, or freeze what comes "
-        "up to it and give its outputs as data."
+        f"torch.func: {reason[:200]}; {way_out}."
     )

@@ -31,7 +31,7 @@ def normalisation_notes(
         notes.append(
             f"batch normalisation ({_some(batch)}) uses its running statistics here: another "
             "function than the one that was trained, and not at its minimum; fold or freeze it and "
-            "train on in evaluation mode, or use ns.prequential_evidence."
+            "train on in evaluation mode, as at='map' does, or use ns.prequential_evidence."
         )
     before = [name for name in owners if scale and _first(order, name) < order.index(scale[-1])]
     if any(name not in scale for name in before):

@@ -63,6 +63,7 @@ class TorchProblem(ByExamples):
             y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
         self.y = y  # the number of examples, which outputs need
         first = tuple(self._raw_outputs(slice(0, 1)).shape)
+        self._check_dependence()
         if first[:1] != (1,):
             raise InputError(
                 "the module must return one row an example, but returns shape "
@@ -168,6 +169,7 @@ class TorchProblem(ByExamples):
 
     def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
         """The summed nll and its gradient at any flat parameters, finite or not."""
+        stage("descent")
         return lambda w: self._passed(precision, w)[:2]
 
     def _passed(self, precision: Precision, w: Array) -> tuple[float, Array, list[Array]]:
@@ -308,6 +310,18 @@ class TorchProblem(ByExamples):
             return pull_back(self.ways.along(function, w, v))[0]
 
         return self._summed(product, "float32")
+
+    def _check_dependence(self) -> None:
+        """Outputs that no parameter moves have no derivatives at all."""
+        with torch.enable_grad():
+            w = self.tensor(self.w, "float64").requires_grad_()
+            outputs = self.model("float64", w, self.inputs(slice(0, 1), "float64"))
+        if not outputs.requires_grad:
+            raise InputError(
+                "the module's outputs do not depend on its free parameters: its forward pass "
+                "detaches them or runs under torch.no_grad(); take that out, or select= those that "
+                "outputs depend on."
+            )
 
     def _check_nll(self) -> None:
         """A user's nll must give one number an example: a broadcast would pass unnoticed."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import noisescale as ns
+from noisescale.evidence import jax_problem as jax_problems
 from noisescale.evidence.curvature.gauss_newton import dense_ggn
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.occam import kfac
@@ -41,6 +42,18 @@ def test_kfac_is_exact_where_it_should_be():
         ns.InputError, match="needs layers that multiply: a noisescale.DenseNetwork"
     ):
         ns.log_evidence(as_function, params_of(NETWORK), data(), prior_precision=1.0, method="kfac")
+
+
+@pytest.mark.parametrize("method", ["kfac", "diagonal"])
+def test_blocks_of_examples_make_no_difference(method, monkeypatch):
+    """Examples are streamed: all of them at once, or two."""
+    params, pair = params_of(NETWORK), data()
+    settings = {"prior_precision": 0.3, "method": method}
+    whole = ns.log_evidence(NETWORK, params, pair, **settings)
+    monkeypatch.setattr(jax_problems, "_LAYER_BYTES", 2_000)
+    parts = ns.log_evidence(NETWORK, params, pair, **settings)
+    for field in ("log_evidence", "newton_decrement"):
+        assert getattr(parts, field) == pytest.approx(getattr(whole, field), rel=1e-12)
 
 
 @pytest.mark.parametrize("rank", [0, 5, 69, 100])

@@ -8,6 +8,7 @@ from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.occam import bounds
 from noisescale.evidence.occam import kernel as kernels
 from noisescale.evidence.occam.term import Accuracy
+from noisescale.evidence.preflight import preflight
 from oracles.models import CASES, NETWORK, as_function, data, params_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
@@ -153,7 +154,12 @@ def test_bounds_by_rows_shrink_and_certain_examples_are_not_looked_at(pivots_alo
         NETWORK, params, pair, prior_precision=1.0, method="dual", tolerance=0.5
     )
     assert found.details["rows"] == 120
-    assert found.details["rows_that_matter"] < 100
+    matter = found.details["rows_that_matter"]
+    assert matter < 100
+    # The preflight knows it from the diagonal alone.
+    problem = jax_problem(NETWORK, params, pair, "categorical")
+    plan = preflight(problem.facts(), "dual", "ggn", problem, 0.5, np.ones(len(problem.w)))
+    assert plan.reason == found.preflight.reason == f"as asked, {matter} of 120 rows matter"
     rows, gaps = np.array(found.details["bounds_by_rows"]).T
     assert rows[0] == 0
     assert (np.diff(rows) > 0).all()

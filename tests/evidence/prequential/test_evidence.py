@@ -254,7 +254,11 @@ def test_a_jax_network_and_its_divergence(blobs):
         (lambda x, y, *, seed: 3, {}, "must return a function that predicts"),
         (lambda x, y, *, seed: 1 / 0, {}, "fit on the first 7 examples .* ZeroDivisionError"),
         (lambda x, y, *, seed: lambda x: np.full((len(x), 3), np.nan), {}, "hold nan"),
-        (lambda x, y, *, seed: lambda x: np.ones((len(x), 3)), {}, "sums to 3"),
+        (
+            lambda x, y, *, seed: lambda x: np.ones((len(x), 3)),
+            {},
+            r"row 0 is \(1, 1, 1\) and sums to 3: return predict_proba",
+        ),
         (lambda x, y, *, seed: lambda x: np.ones((len(x), 2)) / 2, {}, r"shape \(8, 3\)"),
         (lambda x, y, *, seed: lambda x: ["x"] * len(x), {}, "must be an array of numbers"),
         (GaussianNB(), {"blocks": [60, 50]}, "must add up to the number of examples, 120"),
@@ -289,6 +293,11 @@ def test_bad_data(data, sentence):
         ns.prequential_evidence(GaussianNB(), data)
 
 
+def test_labels_that_are_floating_point_numbers(blobs):
+    with pytest.raises(InputError, match=r"got dtype float64: y.astype\(int\) makes whole"):
+        ns.prequential_evidence(GaussianNB(), (blobs[0], blobs[1].astype(float)))
+
+
 def test_one_class_in_the_first_block_says_so():
     x, y = np.arange(10.0).reshape(-1, 1), np.array([0] * 9 + [1])
     with pytest.raises(InputError, match="the first 2 examples are all of class 0") as caught:
@@ -319,6 +328,9 @@ def test_compare_pairs_by_order_and_refuses_other_kinds(blobs):
     assert found.best == "good"
     assert found.log_odds_stds[0] == 0
     assert found.log_odds_stds[1] == pytest.approx(worse.minus(good).std)
+    alike = ns.prequential_evidence(GaussianNB(var_smoothing=1e-3), blobs)
+    (note,) = ns.compare({"good": good, "alike": alike}).notes
+    assert note.endswith("probabilities are not resolved, bet on more orders.")
     model = ns.softmax_regression(2, 3)
     laplace = ns.log_evidence(model, model.init(0), blobs, prior_precision=1.0, at="map")
     with pytest.raises(InputError, match="evidences of different kinds are not compared"):

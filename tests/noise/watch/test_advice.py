@@ -146,6 +146,16 @@ def test_what_is_saved_is_read_again(tmp_path, suffix):
         json.loads(path.read_text(), parse_constant=pytest.fail)  # strict JSON
 
 
+def test_a_history_of_tokens_is_known_by_their_number(tmp_path):
+    from noisescale.noise.watch.saved import load
+
+    record = NoiseRecord(unit="token")
+    for total in (2.0, 2.5, 2.2):
+        record.take(Batch(total, 0.2, 1 / 30, n_examples=32, n_units=500.0), update=0)
+    record.save(tmp_path / "history.csv")
+    assert "A batch of 500 tokens" in repr(load(tmp_path / "history.csv").advice())
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

@@ -16,6 +16,8 @@ from noisescale.errors import InputError
 from noisescale.evidence.linear.families import Array, Family, Labels, product
 
 _MAX_STEPS = 500
+_NEAR = 30.0  # decrement from which on the Hessian of one point may serve the next
+_WORTH = 0.3  # by which a cheap step must multiply the decrement to be worth taking
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +122,7 @@ def minimise(
                 break
             size /= 2
         V, outputs = new_V, new_outputs
-        if decrement < 1:
+        if decrement < _NEAR:
             V, outputs = _chord_steps(cost, V, outputs, factor, decrement, 1e-18 * scale)
         nll, penalty = cost.parts(V, outputs)
     raise RuntimeError(
@@ -137,15 +139,15 @@ def _newton_step(gradient: Array, factor: Array, n_outputs: int) -> tuple[Array,
 def _chord_steps(
     cost: Cost, V: Array, outputs: Array, factor: Array, decrement: float, enough: float
 ) -> tuple[Array, Array]:
-    """Steps with the Hessian of the last point, while each divides the decrement by ten or more.
+    """Steps with the Hessian of the last point, while each lowers the decrement to a third or less.
 
-    Near the minimum the Hessian hardly changes, and building and factorising it is nine tenths of
-    a Newton step: this finishes the job at a tenth of the price.
+    Near the minimum the Hessian hardly changes, and building and factorising it is more than nine
+    tenths of a Newton step: this finishes the job at a fraction of the price.
     """
     while True:
         gradient = cost.gradient(V, outputs)
         last = decrement
         step, decrement = _newton_step(gradient, factor, V.shape[1])
-        if not enough < decrement < 0.1 * last:
+        if not enough < decrement < _WORTH * last:
             return V, outputs
         V, outputs = V + step, outputs + product(cost.features, step)

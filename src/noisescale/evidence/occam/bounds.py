@@ -199,6 +199,12 @@ class Reduction:
         return total
 
 
+def count_rows(problem: Problem, L: Array, tolerance: float) -> tuple[int, int]:
+    """How many rows matter to the tolerance, and how many there are: a pass over the diagonal."""
+    diagonal = check_curvature(problem.squared_norms(L, output_rows(problem)))
+    return int(rows_that_matter(diagonal, tolerance).sum()), len(diagonal)
+
+
 def begun(problem: Problem, L: Array, tolerance: float) -> Reduction:
     """No pivots yet: the diagonal of K, and the rows that matter to the tolerance."""
     every = output_rows(problem)

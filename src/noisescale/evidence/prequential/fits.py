@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import shown
 from noisescale.errors import InputError
 
 Array = NDArray[np.float64]
@@ -35,6 +34,11 @@ def as_fit(fit: Any) -> tuple[Fit, bool | None]:
     if is_estimator(fit):
         real = _is_regressor(fit)
         return EstimatorFit(fit, real), real
+    if hasattr(fit, "forward") and hasattr(fit, "state_dict"):
+        raise InputError(
+            f"fit must train from scratch, and {type(fit).__name__} is one PyTorch module: use "
+            "noisescale.torch.fit_function(make_module, ...), or a function fit(x, y, *, seed)."
+        )
     if not callable(fit):
         raise InputError(
             "fit must be a scikit-learn estimator or a function fit(x, y, *, seed) that returns "
@@ -129,8 +133,8 @@ def check_probabilities(prediction: Any, classes: NDArray[Any], n: int) -> Array
     if given.min(initial=0.0) < 0 or np.abs(sums - 1).max(initial=0.0) > _SUMS:
         worst = int(np.argmax(np.abs(sums - 1) + (given < 0).any(axis=1)))
         raise InputError(
-            f"predictions must be probabilities, but row {worst} is {shown(given[worst].tolist())} "
-            f"and sums to {sums[worst]:.4g}: return predict_proba, not logits or labels"
+            f"predictions must be probabilities, but row {worst} is {_in_short(given[worst])} and "
+            f"sums to {sums[worst]:.4g}: return predict_proba, not logits or labels"
         )
     whole = np.zeros((n, len(classes)))
     whole[:, np.searchsorted(classes, seen)] = given / sums[:, None]
@@ -157,7 +161,14 @@ def check_gaussian(prediction: Any, n: int) -> tuple[Array, Array]:
     return mean, std
 
 
+def _in_short(row: Array) -> str:
+    first = ", ".join(f"{value:.3g}" for value in row[:4])
+    return f"({first}, ...)" if len(row) > 4 else f"({first})"
+
+
 def _floats(prediction: Any) -> Array:
+    if hasattr(prediction, "detach"):  # a tensor of PyTorch, wherever it is
+        prediction = prediction.detach().cpu()
     try:
         return np.asarray(prediction, np.float64)
     except (TypeError, ValueError):

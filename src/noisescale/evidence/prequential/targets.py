@@ -60,7 +60,10 @@ def make_targets(y: ArrayLike, *, real: bool | None, n_classes: int | None, null
     if real:
         return _numbers(given, n_classes, null)
     if given.dtype.kind not in "iubUSO":
-        raise InputError(f"data y must be labels for a classifier, got dtype {given.dtype}.")
+        raise InputError(
+            f"data y must be labels for a classifier, got dtype {given.dtype}: y.astype(int) makes "
+            "whole numbers of them."
+        )
     classes = _classes(given, n_classes)
     name, K = check_choice("null", null, NULLS), len(classes)
 

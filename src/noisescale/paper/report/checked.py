@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.checking import SpotCheck
 from noisescale.paper.section import Picture
-from noisescale.paper.spot_check import LEVEL, MARGIN, Pair
+from noisescale.paper.spot_check import LEVEL, MARGIN, SHIFT, Pair
+from noisescale.paper.style import plain_log
 
 _MARKS = {"settled": "o", "chaotic": "s"}
 _NAMES = {"settled": "from the peak upwards", "chaotic": "below the peak, or unstable"}
@@ -19,6 +20,7 @@ _NAMES = {"settled": "from the peak upwards", "chaotic": "below the peak, or uns
 
 def check_part(check: SpotCheck | None, environment: Environment) -> str:
     """As HTML, everything from data escaped; None is a check that has not ended yet."""
+    environment.filters["percent"] = _percent
     text = (resources.files(__package__) / "checked.html").read_text(encoding="utf-8")
     return environment.from_string(text).render(
         check=check,
@@ -26,7 +28,13 @@ def check_part(check: SpotCheck | None, environment: Environment) -> str:
         regimes=_NAMES,
         margin=MARGIN,
         level=LEVEL,
+        shift=SHIFT,
     )
+
+
+def _percent(share: float) -> str:
+    """Two digits, and no more zeros than can be meant."""
+    return "less than 0.1 %" if share < 1e-3 else f"{100 * share:.2g} %"
 
 
 def draw_check(pairs: Sequence[Pair]) -> Picture:
@@ -86,3 +94,4 @@ def _draw_differences(axes: Axes, pairs: Sequence[Pair]) -> None:
     axes.set_yscale("symlog", linthresh=MARGIN)
     axes.set(xscale="log", xlabel="B over the best of its setting", title="(b)")
     axes.set(ylabel="accuracy here − shipped")
+    plain_log(axes.xaxis)
