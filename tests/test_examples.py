@@ -75,6 +75,7 @@ def test_the_first_command_that_is_shown_runs():
     assert "Evidence of 650 parameters from 200 examples" in out
 
 
+@pytest.mark.long
 def test_the_tuning_to_begin_with_is_reported():
     (out,) = pasted(shown("tune"))
     told = run("report", "tune-runs").out

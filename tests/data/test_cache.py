@@ -65,12 +65,14 @@ def test_fetched_then_cached(collection, mirror, cache):
     contents, source = obtain(collection, lines.append)
     assert contents == CONTENTS
     assert source.startswith("mirror file://")
-    assert len(lines) == 1
+    assert [line.rpartition(": ")[2] for line in lines[1:]] == [
+        f"{k} of 4 files" for k in (1, 2, 3, 4)
+    ]
     close(mirror)
     contents, source = obtain(collection, lines.append)
     assert contents == CONTENTS
     assert source == f"cache {cache}"
-    assert len(lines) == 1
+    assert len(lines) == 5  # nothing was fetched again
     assert sorted(path.name for path in cache.iterdir()) == sorted(NAMES)
 
 
