@@ -16,8 +16,6 @@ from noisescale.errors import InputError
 from noisescale.evidence.linear.families import Array, Family, Labels, product
 
 _MAX_STEPS = 500
-_NEAR = 30.0  # decrement from which on the Hessian of one point may serve the next
-_WORTH = 0.3  # by which a cheap step must multiply the decrement to be worth taking
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +120,7 @@ def minimise(
                 break
             size /= 2
         V, outputs = new_V, new_outputs
-        if decrement < _NEAR:
+        if decrement < 1:
             V, outputs = _chord_steps(cost, V, outputs, factor, decrement, 1e-18 * scale)
         nll, penalty = cost.parts(V, outputs)
     raise RuntimeError(
@@ -139,15 +137,15 @@ def _newton_step(gradient: Array, factor: Array, n_outputs: int) -> tuple[Array,
 def _chord_steps(
     cost: Cost, V: Array, outputs: Array, factor: Array, decrement: float, enough: float
 ) -> tuple[Array, Array]:
-    """Steps with the Hessian of the last point, while each lowers the decrement to a third or less.
+    """Steps with the Hessian of the last point, while each divides the decrement by ten or more.
 
-    Near the minimum the Hessian hardly changes, and building and factorising it is more than nine
-    tenths of a Newton step: this finishes the job at a fraction of the price.
+    Near the minimum the Hessian hardly changes, and building and factorising it is nine tenths of
+    a Newton step: this finishes the job at a tenth of the price.
     """
     while True:
         gradient = cost.gradient(V, outputs)
         last = decrement
         step, decrement = _newton_step(gradient, factor, V.shape[1])
-        if not enough < decrement < _WORTH * last:
+        if not enough < decrement < 0.1 * last:
             return V, outputs
         V, outputs = V + step, outputs + product(cost.features, step)

@@ -7,7 +7,7 @@ the full determinant are the same thing.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -342,15 +342,6 @@ def lambda_path(
     return [fits[k] for k in range(len(fits))]
 
 
-def _at_distance(tried: Iterable[float], centre: float, sign: int) -> float:
-    """A value to one side that is far enough away to see a curvature by, one that is known if any.
-
-    In decades: a tenth, or half or twice as much.
-    """
-    there = [value for value in tried if 0.05 <= sign * (value - centre) <= 0.2]
-    return min(there, key=lambda value: abs(value - centre), default=centre + 0.1 * sign)
-
-
 @dataclass(frozen=True)
 class EvidenceMaximum:
     """Where the evidence is largest: the fit there, the path that led to it, and how sharp it is.
@@ -390,38 +381,30 @@ def maximise_evidence(
     if best in (0, len(grid) - 1):
         return EvidenceMaximum(path[best], tuple(path), "highest" if best else "lowest", None)
 
-    around = range(best - 1, best + 2)
-    tried = {float(grid[k]): path[k] for k in around}
-    origin = float(grid[best - 1]) - 1
+    tried: dict[float, LinearFit] = {}
 
     def minus_log_evidence(log10: float) -> float:
-        if log10 not in tried:
-            nearest = min(tried, key=lambda other: abs(other - log10))
-            tried[log10] = fit_map(
-                problem,
-                prior_precision=10.0**log10,
-                intercept_precision=intercept_precision,
-                start=tried[nearest],
-            )
+        nearest = min(tried, key=lambda other: abs(other - log10), default=None)
+        tried[log10] = fit_map(
+            problem,
+            prior_precision=10.0**log10,
+            intercept_precision=intercept_precision,
+            start=path[best] if nearest is None else tried[nearest],
+        )
         return -tried[log10].log_evidence
 
-    # Brent's parabolas begin with the three that are known. His tolerance is relative, so decades
-    # are counted from one below them.
-    places = {float(grid[k]) - origin: float(grid[k]) for k in around}
     found = scipy.optimize.minimize_scalar(
-        lambda place: minus_log_evidence(places.get(place, origin + place)),
-        bracket=tuple(places),
-        method="brent",
-        options={"xtol": tolerance / 3},
+        minus_log_evidence,
+        bounds=(grid[best - 1], grid[best + 1]),
+        method="bounded",
+        options={"xatol": tolerance},
     )
-    centre = origin + float(found.x)
-    left, right = (_at_distance(tried, centre, sign) for sign in (-1, 1))
-    falls = [
-        (minus_log_evidence(side) - float(found.fun)) / abs(side - centre) for side in (left, right)
-    ]
-    second = 2 * sum(falls) / (right - left)
+    centre = float(found.x)
+    h = 0.1
+    second = (
+        minus_log_evidence(centre + h) + minus_log_evidence(centre - h) - 2 * float(found.fun)
+    ) / h**2
     fit = max(tried.values(), key=lambda fit: fit.log_evidence)
-    others = [fit for k, fit in enumerate(path) if k not in around]
-    everything = sorted([*others, *tried.values()], key=lambda fit: fit.prior_precision)
+    everything = sorted([*path, *tried.values()], key=lambda fit: fit.prior_precision)
     std = 1 / math.sqrt(second) if second > 0 else None
     return EvidenceMaximum(fit, tuple(everything), None, std)
