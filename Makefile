@@ -67,6 +67,7 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/evidence_or_validation.py
 	.venv-bench/bin/python benchmarks/deep_evidence.py
 	.venv-bench/bin/python benchmarks/betting.py
+	.venv-bench/bin/python benchmarks/map_evidence.py
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/scale.py
 	.venv-bench/bin/python benchmarks/tune.py
