@@ -44,7 +44,7 @@ def test_drawings_criteria_comments_and_commands_measure_nothing(tmp_path):
         ("paper/figure4.py", 'xlabel="batch size B"', 'xlabel="the batch size"'),  # a drawing
         ("paper/figure4.py", "5 <= largest_failing <= 15", "5 <= largest_failing <= 14"),
         ("paper/appendix_d.py", "max(off.values()) < 3", "max(off.values()) < 4"),  # a criterion
-        ("paper/style.py", "#0072B2", "#0072B3"),
+        ("drawing.py", "#0072B2", "#0072B3"),
         ("paper/claims.py", "unmeasured = ", "not_measured = unmeasured = "),
         ("paper/logistic.py", '"""Test images, half of each class."""', '"""How many."""'),
         ("paper/visits.py", "_STEP = 1e-3  # of Langevin;", "_STEP = 1e-3  # the step;"),
