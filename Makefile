@@ -20,10 +20,11 @@ paper: $(VENV)/.ready
 	$(BIN)/noisescale paper --scale $(SCALE) --out $(OUT)
 
 # Every worker begins with its share of the files and takes from another's when it is through. One
-# thread of BLAS each: threads of several pools that spin on the same cores wait for one another.
+# thread of BLAS and PyTorch each: threads of several pools that spin on the same cores wait for one
+# another.
 # XLA compiles more than it computes here, and with fewer optimisations in three quarters of the time.
 XLA_FLAGS ?= --xla_backend_optimization_level=1
-PYTEST := OPENBLAS_NUM_THREADS=1 XLA_FLAGS="$(XLA_FLAGS)" $(BIN)/python -m pytest \
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 XLA_FLAGS="$(XLA_FLAGS)" $(BIN)/python -m pytest \
   --numprocesses auto --dist worksteal
 
 test: $(VENV)/.ready
