@@ -42,6 +42,7 @@ NEUTRAL = [
         f"evidence.occam.{name}"
         for name in (
             "term",
+            "cholesky",
             "quadrature",
             "kernel",
             "dense",

@@ -375,3 +375,22 @@ def test_gram_sums_block_by_block(positions):
     atol = 1e-12 if positions == 1 else 1e-6 * len(flat)
     np.testing.assert_allclose(gram.matrix(), flat.T @ flat, rtol=0, atol=atol)
     np.testing.assert_array_equal(gram.matrix(), gram.matrix())
+
+
+def test_a_kernel_by_layers_needs_no_room_for_rows(monkeypatch):
+    """Where a layer's gradients are never formed, they need not fit into memory."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(60, 50), nn.Tanh(), nn.Linear(50, 3)).double()
+    data = torch.randn(30, 60, dtype=torch.float64), torch.randint(3, (30,))
+    problem = TorchProblem(module, data, "categorical")
+    facts, rows = problem.facts(), dual.output_rows(problem)
+    assert facts.formed < 0.1 * facts.p
+    whole = problem.layer_kernel(np.ones(facts.p), rows)
+    every = np.ones(len(rows), bool)
+    room = 8 * len(rows) * (facts.p + 2 * len(rows)) - 1  # a byte less than all rows take
+    monkeypatch.setattr("noisescale.evidence.occam.kernel.memory_limit", lambda: room)
+    narrow = problem.layer_kernel(np.ones(facts.p), rows)
+    assert narrow is not None
+    np.testing.assert_allclose(narrow.matrix(every), whole.matrix(every), rtol=1e-12)
+    monkeypatch.setattr("noisescale.evidence.occam.kernel.memory_limit", lambda: 1_000)
+    assert problem.layer_kernel(np.ones(facts.p), rows) is None

@@ -56,6 +56,9 @@ from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
 
 _LAYER_BYTES = 1 << 27  # of layers' inputs and derivatives held at once
+# Rows of a block stay in the cache: what XLA's convolutions by row take, in time and in memory, grows
+# with the square of their number (30 s with 195 rows at once, half a second with 8).
+_CACHE, _FEW_ROWS = 1 << 22, 8
 
 ApplyFn = Callable[[Any, jax.Array], jax.Array]
 LikelihoodLike = str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array]
@@ -254,8 +257,9 @@ class JaxProblem:
     def rows_at_once(self) -> int:
         """How many rows a block of them should have."""
         facts = self.facts()
-        numbers = facts.p + 4 * facts.activations
-        few = min(BLOCK_BYTES / (8 * numbers), BLOCK_FLOPS / (3 * facts.pass_flops))
+        bytes_a_row = 8 * (facts.p + 4 * facts.activations)
+        few = max(_CACHE / bytes_a_row, _FEW_ROWS)
+        few = min(few, BLOCK_BYTES / bytes_a_row, BLOCK_FLOPS / (3 * facts.pass_flops))
         return int(np.clip(few, 1, 512))
 
     def squared_norms(self, L: Array, rows: Rows) -> Array:

@@ -16,6 +16,7 @@ from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_memory
 from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
+from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.kernel import output_rows, row_blocks
 from noisescale.evidence.prior import prior_vector
 from noisescale.evidence.problem import Problem, Rows
@@ -132,16 +133,16 @@ def _covariances(
         A = np.concatenate(list(row_blocks(problem, output_rows(problem)))) / root
         kernel = A @ A.T
         kernel[np.diag_indices(len(kernel))] += 1
-        factor = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True)
+        factor = cholesky_of_lower(kernel)
     else:
         M = problem.dense("ggn")[0] / np.outer(root, root)
         M[np.diag_indices(len(M))] += 1
-        factor = scipy.linalg.cholesky(M, lower=True, overwrite_a=True)
+        factor = cholesky_of_lower(M)
     parts = []
     for J in _jacobian(new, shape):
         scaled = J / root  # (b K, p)
         towards = A @ scaled.T if method == "dual" else scaled.T
-        half = scipy.linalg.solve_triangular(factor, towards, lower=True).T
+        half = scipy.linalg.solve_triangular(factor, towards, trans="T").T
         within = _products(half.reshape(-1, K, half.shape[1]))
         if method == "dual":
             within = _products(scaled.reshape(-1, K, len(L))) - within

@@ -30,7 +30,7 @@ METHODS: dict[str, Method] = {
 EXACT = ("dense", "dual")
 # Operations that "auto" gives an exact method: ten minutes at 50 Gflop/s, a core or two.
 _PATIENCE = 3e13
-_WORTH_MEASURING = 2e10  # operations: about a second
+_WORTH_MEASURING = 1e9  # operations: a tenth of a second, if all are as fast as in a product
 _BLOCK = 1 << 27  # bytes of a block
 _OVERHEAD = 1 << 25  # of whatever is there once: the model's copies, compiled programs
 

@@ -73,6 +73,17 @@ class Facts:
         """k, at least 1."""
         return max(1, round(self.rows / self.N))
 
+    @property
+    def multiplied(self) -> tuple[Weight, ...]:
+        """The weights whose kernels are cheaper by Gram matrices than from formed gradients."""
+        k = self.rows_an_example
+        return tuple(w for w in self.weights if w.kernel_flops(k) < 2 * w.size)
+
+    @property
+    def formed(self) -> int:
+        """The number of parameters whose gradients are formed for a kernel."""
+        return self.p - sum(w.size for w in self.multiplied)
+
 
 @dataclass(frozen=True)
 class Rows:

@@ -5,6 +5,7 @@ of the nll's gradients: all from the factors of :class:`~noisescale.torch.rows.E
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Self
@@ -122,16 +123,27 @@ class ByExamples:
     def _rows_unformed(self, precision: str) -> int:
         """The same where gradients stay factors."""
         k = self.facts().rows_an_example
-        return self.examples_at_once(k, precision, formed=False) * k
+        return self.examples_at_once(k, precision, columns=0) * k
 
-    def examples_at_once(self, k: int, precision: str, *, formed: bool = True) -> int:
+    def _rows_of_kernel(self) -> int:
+        """The same where some gradients are formed, and blocks are multiplied with one another."""
+        facts = self.facts()
+        k = facts.rows_an_example
+        positions = max((w.positions for w in facts.multiplied), default=1)
+        pairs = math.isqrt(BLOCK_BYTES // 8) // positions  # rows of either block
+        examples = self.examples_at_once(k, "float64", columns=facts.formed)
+        return int(np.clip(pairs // k, 1, examples)) * k
+
+    def examples_at_once(self, k: int, precision: str, *, columns: int | None = None) -> int:
         """Examples whose activations, and k gradients of each, are made in one block.
 
-        ``formed`` says whether gradients are formed whole; those without rules always are.
+        ``columns`` are the parameters whose gradients are formed, all if None; those without rules
+        always are.
         """
-        rest = len(self.w) if formed or self.gradients(precision).rest else 0
+        if columns is None or self.gradients(precision).rest:
+            columns = len(self.w)
         width = 8 if precision == "float64" else 4
-        numbers = (_HELD + k) * self.activations + k * rest
+        numbers = (_HELD + k) * self.activations + k * columns
         few = min(BLOCK_BYTES / (width * numbers), BLOCK_FLOPS / ((1 + 2 * k) * self.pass_flops))
         return int(np.clip(few, 1, self.n_train))
 
@@ -161,7 +173,7 @@ class ByExamples:
         self, L: Array, rows: Rows, precision: Precision = "float64"
     ) -> FactorKernel | None:
         """The kernel between rows by layer rules; None if it does not fit into memory."""
-        return factor_kernel(self.gradients("float64"), L, rows, self.rows_at_once())
+        return factor_kernel(self.gradients("float64"), L, rows, self._rows_of_kernel())
 
     def kronecker(self, rows: Rows) -> Kronecker | None:
         """Kronecker factors of layers that multiply; None if there are none."""
@@ -221,7 +233,7 @@ class ByExamples:
 
     def _factor_blocks(self) -> Iterator[tuple[slice, dict[str, Factor]]]:
         """The gradient of every example's nll, in float32, a block at a time."""
-        size = self.examples_at_once(1, "float32", formed=False)
+        size = self.examples_at_once(1, "float32", columns=0)
         for start in range(0, self.n_train, size):
             rows = slice(start, min(start + size, self.n_train))
             y = self.targets(rows, "float32")

@@ -137,6 +137,18 @@ class FactorKernel:
             K += self._products(found, found)[shape.places][:, shape.places]
         return np.asarray(K)
 
+    @property
+    def numbers_a_row(self) -> int:
+        """What a row takes: its formed gradients, and its share of the factors."""
+        factors = (f for block in self.factors for f in block.values())
+        held: int = sum(
+            tensor.numel()
+            for factor in factors
+            for tensor in vars(factor).values()
+            if isinstance(tensor, torch.Tensor)
+        )
+        return int(self.A.shape[1]) + -(-held // max(self.n_rows, 1))
+
     def along(self, direction: Array) -> Array:
         """The product of every row with a direction."""
         columns = self.gradients.columns
@@ -158,4 +170,7 @@ def factor_kernel(
 ) -> FactorKernel | None:
     """The kernel by rules, ``size`` rows at a time; None if its rows would not fit into memory."""
     columns = int((L < LEFT_OUT).sum())
+    if not rows_fit(len(rows), columns):  # unless layers are not formed: of one example we know
+        first = rows[: int((rows.examples == rows.examples[0]).sum())]
+        columns = FactorKernel(gradients, L, first, size).numbers_a_row
     return FactorKernel(gradients, L, rows, size) if rows_fit(len(rows), columns) else None

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from noisescale.checks import memory_limit
 from noisescale.evidence.occam import dual
+from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.kernel import (
     Builder,
     kernel_builder,
@@ -269,7 +270,7 @@ def _of_all(problem: Problem, found: Reduction, slope: Array, L: Array) -> tuple
     K = found.builder.matrix(np.ones(len(found.rows), bool))
     K[np.diag_indices(len(K))] += 1
     stage("factorisation", len(K) ** 3 / 3)
-    factor = dual.cholesky_of_lower(K)
+    factor = cholesky_of_lower(K)
     half = scipy.linalg.solve_triangular(factor, along, trans="T", check_finite=False)
     decrement = float(slope @ (slope / L)) - float(half @ half)
     return _log_determinant(factor), max(decrement, 0.0)
@@ -286,7 +287,7 @@ def _of_pivots(problem: Problem, found: Reduction, slope: Array, L: Array) -> tu
         return 0.0, length
     M = found.inner()
     M[np.diag_indices(len(M))] += 1
-    factor = dual.cholesky_of_lower(M)
+    factor = cholesky_of_lower(M)
     order = np.argsort(found.pivots)
     along = np.empty(len(order))
     few = found.rows[found.pivots[order]]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
+from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.kernel import sample_rows
 from noisescale.evidence.occam.term import (
     Accuracy,
@@ -97,8 +98,8 @@ def occam_of_positive(H: Array, L: Array, gradient: Array) -> Occam:
     if not resolved(M):
         return occam_of_symmetric(H, L, gradient)
     M[np.diag_indices(len(M))] += 1
-    factor = attended(len(M) ** 3 / 3, scipy.linalg.cholesky, M, lower=True, overwrite_a=True)
-    half = scipy.linalg.solve_triangular(factor, gradient / np.sqrt(L), lower=True)
+    factor = cholesky_of_lower(M)
+    half = scipy.linalg.solve_triangular(factor, gradient / np.sqrt(L), trans="T")
     log_occam = -float(np.log(np.diag(factor)).sum())
     return Occam(log_occam, log_occam, 0, 0.0, float(half @ half))
 

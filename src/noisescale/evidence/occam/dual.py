@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
+from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.dense import ROUNDING, occam_of_positive, resolved
 from noisescale.evidence.occam.kernel import (
     HeldRows,
@@ -39,6 +40,7 @@ from noisescale.evidence.pace import attended, stage, timed
 from noisescale.evidence.problem import Facts, Problem
 
 SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
+_MEASURED = 360  # rows whose kernel is measured: fewer show what a call costs, not what they do
 _ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _LOWEST = 1e-4  # precision of a layer down to which rows matter to it
 _BEYOND = 1e300  # a precision that leaves a layer out
@@ -52,24 +54,21 @@ def refusal(facts: Facts, curvature: str) -> str | None:
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     """A kernel n x n, what it is made from, and its factorisation."""
     n, N, p, flops = facts.rows, facts.N, facts.p, facts.pass_flops
-    if not rows_fit(n, p):
+    if not rows_fit(n, facts.formed):
         return 8.0 * n**2, n * (3 * flops + N * flops) + n**3 / 3
-    multiplied = [w for w in facts.weights if w.kernel_flops(facts.rows_an_example) < 2 * w.size]
-    columns = p - sum(w.size for w in multiplied)  # of formed gradients
-    entry = 2 * columns + sum(w.kernel_flops(facts.rows_an_example) for w in multiplied)
-    held = n * columns + sum(
-        w.groups * w.positions * (N * w.inputs + n * w.outputs) for w in multiplied
+    held = n * facts.formed + sum(
+        w.groups * w.positions * (N * w.inputs + n * w.outputs) for w in facts.multiplied
     )
     if 8 * n * p <= SMALL:
-        held, entry = 3 * n * p, 2 * p
-    return 8.0 * (n**2 + held), (N + 2 * n) * flops + n**2 / 2 * entry + n**3 / 3
+        held = 3 * n * p
+    return 8.0 * (n**2 + held), (N + 2 * n) * flops + _products(facts) + n**3 / 3
 
 
 def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
     """One block of rows and its kernel, measured; the factorisation at ``rate``."""
     n, p = facts.rows, facts.p
     block = sample_rows(problem, facts)
-    if not rows_fit(n, p):
+    if not rows_fit(n, facts.formed):
         made, A = timed(lambda: problem.rows(block))
         few = A[: max(1, min(len(A), 16))]
         along, _ = timed(lambda: row_products(problem, few, block))
@@ -78,10 +77,16 @@ def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> floa
     if 8 * n * p <= SMALL:
         made, _ = timed(lambda: problem.rows(block))
         return made * n / len(block) + (n**2 * min(n, p) + min(n, p) ** 3 / 3) / rate
+    block = sample_rows(problem, facts, at_least=_MEASURED)
     made, builder = timed(lambda: kernel_builder(problem, np.ones(p), block))
-    multiplied, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)))
+    few_rows = np.arange(len(block)) < len(block) // 2
+    part, _ = timed(lambda: builder.matrix(few_rows))
+    whole, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)))
+    # What half a block takes less: the rest of a small block's time does not grow with it.
+    growth = (whole - part) / (1 - (few_rows.sum() / len(block)) ** 2)
     share = n / len(block)
-    return made * share + multiplied * share**2 + n**3 / 3 / rate
+    products = max(float(growth) * share**2, _products(facts) / rate)
+    return made * share + products + n**3 / 3 / rate
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -144,6 +149,13 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
     return gammas
 
 
+def _products(facts: Facts) -> float:
+    """Operations of the kernel's entries, half of n^2."""
+    n, k = facts.rows, facts.rows_an_example
+    entry = 2 * facts.formed + sum(w.kernel_flops(k) for w in facts.multiplied)
+    return n**2 / 2 * (2 * facts.p if 8 * n * facts.p <= SMALL else entry)
+
+
 def occam_of_root(A: Array, L: Array, gradient: Array) -> Occam:
     """For H = A' A with A (n, p): Cholesky on the smaller of the two sides."""
     scaled = check_curvature(A / np.sqrt(L))  # (n, p)
@@ -160,8 +172,8 @@ def occam_of_root(A: Array, L: Array, gradient: Array) -> Occam:
         _, s, vt = attended(10.0 * n**2 * p, scipy.linalg.svd, scaled, full_matrices=False)
         return occam_of_eigenvalues(s**2, vt @ g, float(g @ g))
     kernel[np.diag_indices(n)] += 1
-    factor = attended(n**3 / 3, scipy.linalg.cholesky, kernel, lower=True, overwrite_a=True)
-    half = scipy.linalg.solve_triangular(factor, scaled @ g, lower=True)
+    factor = cholesky_of_lower(kernel)
+    half = scipy.linalg.solve_triangular(factor, scaled @ g, trans="T")
     log_occam = -float(np.log(np.diag(factor)).sum())
     return Occam(log_occam, log_occam, 0, 0.0, max(float(g @ g - half @ half), 0.0))
 
@@ -212,18 +224,3 @@ def _log_occam(K: Array, scale: float) -> float:
     M[np.diag_indices(len(M))] += 1
     factor = cholesky_of_lower(M)
     return -float(np.log(np.diag(factor)).sum())
-
-
-def cholesky_of_lower(K: Array) -> Array:
-    """The upper factor of a matrix of which the lower triangle is filled; overwritten.
-
-    The lower triangle in C order is the upper one in Fortran's, which LAPACK overwrites in place.
-    """
-    return attended(
-        len(K) ** 3 / 3,
-        scipy.linalg.cholesky,
-        K.T,
-        lower=False,
-        overwrite_a=True,
-        check_finite=False,
-    )

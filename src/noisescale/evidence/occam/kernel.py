@@ -105,14 +105,15 @@ def output_rows(problem: Problem) -> Rows:
     return Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
 
 
-def sample_rows(problem: Problem, facts: Facts) -> Rows:
+def sample_rows(problem: Problem, facts: Facts, at_least: int = 0) -> Rows:
     """Rows of the first examples, to measure a block with.
 
-    A block as it will be where programs are compiled for its shape, else a small share of all.
+    A block as it will be where programs are compiled for its shape, else a small share of all, or
+    ``at_least`` so many.
     """
     k, size = facts.rows_an_example, problem.rows_at_once()
     if not problem.compiles:
-        size = min(size, max(_FEWEST * k, facts.rows // _SHARE))
+        size = max(min(size, max(_FEWEST * k, facts.rows // _SHARE)), at_least)
     n = int(np.clip(size // k, 1, facts.N))
     coefficients = np.ones((n * k, facts.C)) / facts.C
     return Rows(np.repeat(np.arange(n), k), coefficients)[: max(1, size)]
