@@ -56,7 +56,7 @@ from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
 
 _LAYER_BYTES = 1 << 27  # of layers' inputs and derivatives held at once
-# Rows of a block stay in the cache: what XLA's convolutions by row take, in time and in memory, grows
+# Rows of a block stay in the cache: what XLA's convolutions by row take, in time and memory, grows
 # with the square of their number (30 s with 195 rows at once, half a second with 8).
 _CACHE, _FEW_ROWS = 1 << 22, 8
 

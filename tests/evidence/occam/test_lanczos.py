@@ -58,7 +58,7 @@ def test_lanczos_says_what_it_did():
     loose = ns.log_evidence(NETWORK, params, pair, tolerance=50.0, **settings)
     assert loose.details["tolerance_reached"]
     assert loose.details["n_probes"] == 8
-    assert told[0] == "probe 1 of at most 64"
+    assert "probe 1 of at most 64" in told  # beside what is said every second
     tight = ns.log_evidence(NETWORK, params, pair, tolerance=1e-3, max_probes=8, **settings)
     assert not tight.details["tolerance_reached"]
     assert "was not reached with 8 probes" in " ".join(tight.notes)
