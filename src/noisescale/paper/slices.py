@@ -5,17 +5,15 @@ compared, number by number, with the section's shipped data. All of it is seeded
 machine differs by rounding alone; how far that may carry a number is its tolerance.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from noisescale.data import load_kept
-from noisescale.jobs.record import RESULT_FORMAT, guarded
+from noisescale.jobs.keyed import Keyed
+from noisescale.jobs.record import guarded
 from noisescale.paper import appendix_c, appendix_d, appendix_e, figure9, figure10, location
 from noisescale.paper.keeping import to_plain
 from noisescale.paper.logistic import Curves, CurvesBy, measure_curves
@@ -115,38 +113,17 @@ def _largest(one: Slice, section: str, quantity: str, told: Any, seen: Any) -> C
 
 
 @dataclass(frozen=True)
-class SliceRun:
+class SliceRun(Keyed):
     """A slice as an engine executes it and a store keeps it."""
 
+    kind = "slice"
+
     name: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """What the worker is given."""
-        return {"name": self.name}
-
-    @cached_property
-    def canonical(self) -> str:
-        """The canonical JSON that the key is the hash of."""
-        return json.dumps(self.to_dict() | {"kind": "slice", "format": RESULT_FORMAT})
-
-    @cached_property
-    def key(self) -> str:
-        """Its name in a store."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Its own: each is a task."""
-        return (self.name,)
 
     @property
     def cost(self) -> float:
         """Its work in multiply-adds, roughly."""
         return SLICES[self.name].seconds * _SECOND
-
-    def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
-        """None is better than another."""
-        return None
 
 
 def run_slices(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,19 +1,19 @@
 """Short trainings that branch off from one checkpoint, as workers run and a store keeps them."""
 
 import hashlib
-import json
 import math
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from noisescale.jobs.keyed import Keyed
 from noisescale.jobs.packing import unpack
-from noisescale.jobs.record import RESULT_FORMAT, guarded
+from noisescale.jobs.record import guarded
 
 WORK = "noisescale.tune.branches:run_branches"
 ARGUMENTS = ("batch_size", "learning_rate", "n_examples", "seed")
@@ -37,34 +37,16 @@ class TrainFrom(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branch:
+class Branch(Keyed):
     """A branch, as it is executed and a store keeps it."""
+
+    kind = "branch"
 
     function: str  # its identity, checkpoint included
     batch_size: int
     learning_rate: float
     n_examples: int
     seed: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
-
-    @cached_property
-    def canonical(self) -> str:
-        """The canonical JSON that the key is the hash of."""
-        content = self.to_dict() | {"kind": "branch", "format": RESULT_FORMAT}
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-    @cached_property
-    def key(self) -> str:
-        """The run's name in a store: sha256 of its canonical JSON."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Its own: each is a task."""
-        return (self.key,)
 
     @property
     def cost(self) -> float:

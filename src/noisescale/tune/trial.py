@@ -1,25 +1,26 @@
 """One call of the user's training function, from its settings to its record."""
 
-import hashlib
-import json
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from noisescale.jobs import isolation
+from noisescale.jobs.keyed import Keyed
 from noisescale.jobs.packing import unpack
-from noisescale.jobs.record import RESULT_FORMAT, guarded
+from noisescale.jobs.record import guarded
 from noisescale.tune.function import ARGUMENTS, as_score
 
 LATE = "timed out"  # how the error of such a run begins
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(Keyed):
     """A run of the user's function, as a sweep executes and a store keeps it."""
+
+    kind = "trial"
 
     function: str  # its identity
     n_train: int
@@ -33,24 +34,8 @@ class Trial:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, but for those that the function does not take."""
-        content = {name: value for name, value in asdict(self).items() if value is not None}
+        content = {name: value for name, value in super().to_dict().items() if value is not None}
         return content | ({"betas": list(self.betas)} if self.betas is not None else {})
-
-    @cached_property
-    def canonical(self) -> str:
-        """The canonical JSON that the key is the hash of."""
-        content = self.to_dict() | {"kind": "trial", "format": RESULT_FORMAT}
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-    @cached_property
-    def key(self) -> str:
-        """The run's name in a store: sha256 of its canonical JSON."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Its own: how long a user's function takes is not known, so each is a task."""
-        return (self.key,)
 
     @property
     def cost(self) -> float:

@@ -1,13 +1,10 @@
 """One stage: train on the examples before a block, and pay for the block."""
 
-import hashlib
-import json
 import math
 import sys
-from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,15 +13,18 @@ from noisescale.evidence.prequential.blocks import fit_seed, order_of, take
 from noisescale.evidence.prequential.fits import Fit, check_gaussian, check_probabilities
 from noisescale.evidence.prequential.mixture import class_losses, gaussian_losses
 from noisescale.evidence.prequential.targets import Targets
+from noisescale.jobs.keyed import Keyed
 from noisescale.jobs.packing import unpack
-from noisescale.jobs.record import RESULT_FORMAT, guarded
+from noisescale.jobs.record import guarded
 
 WORK = f"{__name__}:pay_stages"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class Stage(Keyed):
     """A training on the first ``start`` examples of an order, paid on those up to ``stop``."""
+
+    kind = "prequential"
 
     procedure: str  # its identity, with that of the data
     seed: int
@@ -33,34 +33,10 @@ class Stage:
     stop: int
     ensemble: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
-
-    @cached_property
-    def canonical(self) -> str:
-        """The canonical JSON that the key is the hash of."""
-        content = self.to_dict() | {"kind": "prequential", "format": RESULT_FORMAT}
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-    @cached_property
-    def key(self) -> str:
-        """The stage's name in a store: sha256 of its canonical JSON."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Its own: how long a user's training takes is not known, so each is a task."""
-        return (self.key,)
-
     @property
     def cost(self) -> float:
         """Trainings, the later ones as a rule the longer ones."""
         return self.ensemble * (100.0 + self.start)
-
-    def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
-        """None: a later block is cheaper because more was seen before it."""
-        return None
 
 
 @dataclass(frozen=True, eq=False)
