@@ -19,18 +19,11 @@ from noisescale.paper.section import Measured, Section
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import runs_of, shipped_path
 from noisescale.sweep.listing import export_frame
+from noisescale.sweep.tables import CONFIGURED
 
 RESULTS = Path(__file__).parent.parent / "results"
 COLUMNS = [
-    "learning_rate",
-    "batch_size",
-    "momentum",
-    "n_train",
-    "steps",
-    "prior_precision",
-    "cost_convention",
-    "hidden_widths",
-    "seed",
+    *CONFIGURED,
     "status",
     "n_classes",
     "test_accuracy",

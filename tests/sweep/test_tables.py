@@ -1,9 +1,12 @@
 import csv
+import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from noisescale.jobs.store import RunSource
 from noisescale.sweep import RunConfig
-from noisescale.sweep.tables import TableSource
+from noisescale.sweep.tables import TableSource, config_of
 
 RESULTS = Path(__file__).parents[2] / "results"
 SHIPPED = RunConfig(
@@ -35,3 +38,18 @@ def test_numbers_are_those_of_the_file():
     read = TableSource(RESULTS).frame(written)
     assert dict(zip(read["key"], read["test_cross_entropy"], strict=True)) == written
     assert list(read["key"]) == sorted(written)
+
+
+def test_runs_of_other_data_keep_their_name(tmp_path):
+    elsewhere = replace(SHIPPED, data="fashion-mnist", data_fingerprint=None, evaluate_at="final")
+    frame = TableSource(RESULTS).frame([SHIPPED.key])
+    told = frame.assign(key=elsewhere.key, data=elsewhere.data)
+    told["hidden_widths"] = told["hidden_widths"].map(json.dumps)
+    told.to_csv(tmp_path / "figure-other.csv", index=False)
+    for name in ("figure3.csv", "figure4.csv", "curves.csv"):  # tables that name no data
+        shutil.copy(RESULTS / name, tmp_path / name)
+    both = TableSource(tmp_path).frame([SHIPPED.key, elsewhere.key]).set_index("key")
+    assert both["data"].to_dict() == {SHIPPED.key: "mnist", elsewhere.key: "fashion-mnist"}
+    assert (
+        config_of(both.reset_index().set_index("key", drop=False).loc[elsewhere.key]) == elsewhere
+    )

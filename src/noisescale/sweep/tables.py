@@ -10,10 +10,11 @@ import pandas as pd
 from noisescale.sweep.config import RunConfig
 
 _LISTS = ["hidden_widths"]
-_TEXTS = ["key", "status", "cost_convention", *_LISTS]
+_TEXTS = ["key", "status", "data", "cost_convention", *_LISTS]
 _WHOLE = ["batch_size", "n_train", "steps", "seed", "n_classes", "step"]
 # What a table tells of a run's configuration; the rest is as it is unless told otherwise.
-_CONFIGURED = (
+CONFIGURED = (
+    "data",
     "learning_rate",
     "batch_size",
     "momentum",
@@ -57,7 +58,7 @@ def config_of(row: "pd.Series[Any]", taken: Sequence[int] = ()) -> RunConfig | N
     ``taken`` are the steps at which the run's metrics were taken, if they ship. The tables do not
     name how often that was: the key tells.
     """
-    told = {name: row[name] for name in _CONFIGURED} | {"data": row.get("data", "mnist")}
+    told = {name: row[name] for name in CONFIGURED}
     ways: list[str | tuple[int, ...]] = ["final", "log"]
     if taken:
         ways.append(tuple(int(step) for step in taken))
@@ -73,5 +74,7 @@ def _read(path: Path) -> pd.DataFrame:
     frame = pd.read_csv(path, dtype=str)
     for column in frame.columns.difference(_TEXTS):
         frame[column] = frame[column].astype(float)
+    if "status" in frame and "data" not in frame:
+        frame["data"] = "mnist"  # of which tables that name none are
     whole = frame.columns.intersection(_WHOLE)
     return frame.astype(dict.fromkeys(whole, int))
