@@ -6,6 +6,7 @@ tr ln(I + M) of M = L^-1/2 H L^-1/2 by stochastic Lanczos quadrature
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
@@ -13,11 +14,16 @@ from scipy.sparse.linalg import LinearOperator
 from noisescale.errors import InputError
 from noisescale.evidence.occam.quadrature import (
     FEWEST_PROBES,
+    LOOK,
+    SETTLED,
     TraceEstimate,
+    Tridiagonal,
     at_once,
     lanczos,
     resolution,
+    standard_error,
     trace_of_function,
+    width_of,
 )
 from noisescale.evidence.occam.term import (
     Accuracy,
@@ -28,8 +34,9 @@ from noisescale.evidence.occam.term import (
     curve_of_eigenvalues,
     restricted_log,
 )
-from noisescale.evidence.pace import advance, stage, timed
+from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.problem import Facts, Precision, Problem
+from noisescale.evidence.timing import timed
 from noisescale.seeds import random_stream
 
 PRECISIONS: tuple[Precision, Precision] = ("float32", "float64")
@@ -37,6 +44,7 @@ PROBES, STEPS = FEWEST_PROBES, 64  # what an estimate to 1 % takes as a rule
 _FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float32 products
 _SEEN = 1e-6  # of the largest node: nodes nearer zero may be of either sign by rounding
 _HARMLESS = 1e-3  # nats
+_FIRST = 8  # steps that show the largest curvature
 _ROUGHLY = 16  # steps that show the size of the log Occam factor
 
 
@@ -50,18 +58,27 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     p = facts.p
     work = PROBES * STEPS * (6 * facts.N * facts.pass_flops + 4 * STEPS * p)
     together = at_once(p, STEPS, PROBES)
-    return together * (4.0 * STEPS * p + 40.0 * p), work
+    return together * p * (min(STEPS, p) * width_of(p) + 40.0), work
 
 
-def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
-    """One product, measured; each is orthogonalised twice against those before it."""
-    p, together = facts.p, at_once(facts.p, STEPS, PROBES)
-    operator = problem.operator(curvature, "float64")  # as nearly every estimate needs it
-    products, _ = timed(lambda: operator @ np.ones((p, together)))
-    product = products / together
-    vectors = np.ones((STEPS // 2, p), np.float32 if p > 1 << 16 else np.float64)
-    against, _ = timed(lambda: vectors.T @ (vectors @ vectors[0]))
-    return (PROBES * STEPS + STEPS) * (product + 2 * against)
+def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
+    """Products, measured, and as many of them as one short run from a random vector suggests."""
+    p, positive = facts.p, curvature == "ggn"
+
+    def operator(precision: Precision) -> LinearOperator:
+        return _in_prior_units(problem.operator(curvature, precision), L)
+
+    outlook = _outlook(operator, p, accuracy, positive)
+    together = at_once(p, accuracy.n_steps, min(PROBES, accuracy.max_probes))
+    n_products = outlook.n_probes * outlook.n_steps
+    total = 0.0
+    for precision in outlook.precisions:
+        V = operator(precision)
+        one, _ = timed(lambda V=V: V @ np.ones(p))  # type: ignore[misc]
+        some, _ = timed(lambda V=V: V @ np.ones((p, together)))  # type: ignore[misc]
+        total += n_products * (some / together + _seconds_a_step(p, outlook.n_steps))
+    last = accuracy.n_steps  # from the gradient, for the decrement
+    return total + (last + _ROUGHLY + _FIRST) * (one + _seconds_a_step(p, last))
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -102,12 +119,15 @@ def operator_term(
     start = slope / np.sqrt(L)
     if not start.any():  # a gradient that is zero, or was not given, shows nothing
         start = np.random.default_rng(accuracy.seed).normal(size=len(L))
-    first = lanczos(_in_prior_units(operator(precision), L), start, 8)
+    first = lanczos(_in_prior_units(operator(precision), L), start, _FIRST)
     worst = 0.5 * len(L) * _FLOAT32_NOISE * max(float(first.quadrature()[0][-1]), 0.0)
     bound, goal = worst, accuracy.tolerance or 0.0
     if positive and worst > max(goal, _HARMLESS):
-        rough, goal_here = _rounding(operator, L, accuracy.seed)
-        bound, goal = min(worst, rough), goal or goal_here
+        rough, run = _rounding(
+            lambda precision: _in_prior_units(operator(precision), L), len(L), accuracy.seed
+        )
+        bound = min(worst, rough)
+        goal = goal or 0.01 * len(L) * run.integrate(_log_of_positive) / 2
     estimate = None
     if bound <= max(goal / 2, _HARMLESS):
         estimate = _estimate(operator(precision), L, accuracy, positive)
@@ -127,20 +147,81 @@ def operator_term(
 
 
 def _rounding(
-    operator: Callable[[Precision], LinearOperator], L: Array, seed: int
-) -> tuple[float, float]:
-    """What float32 products may change the log Occam factor by, and 1 % of this, roughly.
+    operator: Callable[[Precision], LinearOperator], p: int, seed: int
+) -> tuple[float, Tridiagonal]:
+    """What float32 products may change the log Occam factor by, and a run that shows its size.
 
     With E the error of a product with signs z, tr E = z' E z +- sqrt(2) |E|, and what it does to a
-    sum of logarithms is that trace, less half the sum of squares, which is about |E z|^2.
+    sum of logarithms is that trace, less half the sum of squares, which is about |E z|^2. The
+    operators are in units of the prior.
     """
-    z = random_stream(seed, "rounding").integers(0, 2, len(L)).astype(np.float64) * 2 - 1
-    rough, fine = (_in_prior_units(operator(precision), L) for precision in PRECISIONS)
+    z = random_stream(seed, "rounding").integers(0, 2, p).astype(np.float64) * 2 - 1
+    rough, fine = (operator(precision) for precision in PRECISIONS)
     E = np.asarray(rough @ z) - np.asarray(fine @ z)
     size = float(np.linalg.norm(E))
     trace = abs(float(z @ E)) + 2 * math.sqrt(2) * size
-    value = len(L) * lanczos(rough, z, _ROUGHLY).integrate(_log_of_positive)
-    return trace / 2 + size**2 / 4, 0.01 * value / 2
+    return trace / 2 + size**2 / 4, lanczos(rough, z, _ROUGHLY)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How much work an estimate will presumably be."""
+
+    n_probes: int
+    n_steps: int
+    precisions: tuple[Precision, ...]  # in which it is made, one after the other
+
+
+def _outlook(
+    operator: Callable[[Precision], LinearOperator], p: int, accuracy: Accuracy, positive: bool
+) -> Outlook:
+    """From one short run: how fast it settles, and how far probes will be apart.
+
+    Of probes with random signs the variance of z' F z is at most 2 tr F^2, F = ln(I + M), and both
+    tr F and tr F^2 are sums over the run's nodes. What further steps change falls by the same
+    factor again and again, if by any.
+    """
+    rounding, run = _rounding(operator, p, accuracy.seed)
+    f = _log_of_positive if positive else restricted_log
+    value, square = p * run.integrate(f), p * run.integrate(lambda nodes: f(nodes) ** 2)
+    goal = 2 * accuracy.tolerance if accuracy.tolerance else 0.01 * abs(value)
+    n_probes = min(PROBES, accuracy.max_probes)
+    while (std := standard_error(math.sqrt(2 * square), n_probes)) > goal:
+        if n_probes >= accuracy.max_probes:
+            break
+        n_probes = min(2 * n_probes, accuracy.max_probes)
+    worst = 0.5 * p * _FLOAT32_NOISE * max(float(run.quadrature()[0][-1]), 0.0)
+    bound = min(worst, rounding) if positive else worst
+    precisions: tuple[Precision, ...] = PRECISIONS
+    if bound <= max(min(std, goal) / 2, _HARMLESS):
+        precisions = PRECISIONS[:1]
+    elif bound > max(goal / 4, _HARMLESS):
+        precisions = PRECISIONS[1:]
+    return Outlook(n_probes, _steps(run, f, accuracy.n_steps), precisions)
+
+
+def _steps(run: Tridiagonal, f: Callable[[Array], Array], most: int) -> int:
+    """Steps until a run settles, from its first."""
+    known = []
+    for steps in range(LOOK, len(run.alpha) + 1, LOOK):
+        value, before = run.integrate(f, steps), run.integrate(f, 3 * steps // 4)
+        change = abs(value - before) / max(abs(value), 1e-300)
+        if change <= SETTLED:
+            return min(steps, most)
+        known.append(change)
+    if len(known) < 2 or known[-1] >= known[-2]:  # exhausted, or not to be foreseen
+        return min(most, len(run.alpha) if len(run.alpha) < _ROUGHLY else most)
+    falls = math.log(known[-2] / known[-1])
+    more = math.ceil(math.log(known[-1] / SETTLED) / falls)
+    return min(most, (len(known) + more) * LOOK)
+
+
+def _seconds_a_step(p: int, n_steps: int) -> float:
+    """Of one vector: it is orthogonalised twice against those before it, half of all on average."""
+    Q = np.ones((max(n_steps // 2, 1), p), np.float32 if width_of(p) == 4 else np.float64)
+    w = np.ones(p)
+    against, _ = timed(lambda: w - Q.T @ (Q @ w.astype(Q.dtype)))
+    return 2 * against
 
 
 def _log_of_positive(nodes: Array) -> Array:
