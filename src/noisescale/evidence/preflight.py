@@ -135,7 +135,8 @@ def block_bytes(method: str, facts: Facts) -> float:
     k = 0 if method == "lanczos" else facts.rows_an_example
     formed = k * facts.p if method in EXACT else 0
     an_example = 8.0 * ((4 + k) * facts.activations + formed)
-    return min(facts.N * an_example, max(_BLOCK, an_example)) + _OVERHEAD
+    a_row = 8.0 * (5 * facts.activations + formed / max(k, 1))  # of an example with more of them
+    return min(facts.N * an_example, max(_BLOCK, a_row)) + _OVERHEAD
 
 
 def readable_bytes(size: float) -> str:

@@ -1,8 +1,8 @@
 """How long a computation will take: small parts of it are timed, and the whole follows.
 
 A part of size s takes a + b s^d seconds (d = 1 for rows, 2 for the entries of a kernel between
-them), a for what a call costs however little it does. Parts do four times as much again and again,
-until one takes long enough to tell; with t the last and t' the one before, the whole of size n takes
+them), a for what a call costs however little it does. Parts do four times as much, again and
+again, until one takes long enough to tell; with t the last and t' the one before, all n take
 
     T(n) = t + b (n^d - s^d),    b = (t - t') / (s^d - s'^d).
 
@@ -61,8 +61,8 @@ def whole(
 def extrapolated(known: list[tuple[float, float]], work: float) -> float:
     """Seconds that so much ``work`` takes, from those of less: (work, seconds), ascending.
 
-    >>> round(extrapolated([(1.0, 0.3), (4.0, 0.6)], 100.0), 6)
-    10.2
+    >>> round(extrapolated([(1.0, 0.3), (4.0, 0.9)], 100.0), 6)
+    20.1
     """
     last, took = known[-1]
     if work <= last:

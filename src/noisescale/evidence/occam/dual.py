@@ -38,7 +38,7 @@ from noisescale.evidence.occam.term import (
     curve_of_eigenvalues,
     occam_of_eigenvalues,
 )
-from noisescale.evidence.pace import attended, stage
+from noisescale.evidence.pace import attended, stage, tick
 from noisescale.evidence.problem import Facts, Problem, Rows
 from noisescale.evidence.timing import arithmetic_rate, timed
 
@@ -173,9 +173,9 @@ def occam_of_root(A: Array, L: Array, gradient: Array) -> Occam:
     if n == 0:
         return Occam(0.0, 0.0, 0, 0.0, float(g @ g))
     if n >= p:
-        return occam_of_positive(A.T @ A, L, gradient)
+        return occam_of_positive(attended(float(n) * p**2, np.matmul, A.T, A), L, gradient)
     # |I + A A'| = |I + A' A|, and Woodbury for the solve.
-    kernel = scaled @ scaled.T
+    kernel = attended(float(n) ** 2 * p, np.matmul, scaled, scaled.T)
     if not resolved(kernel):
         # The nonzero eigenvalues are the squared singular values, in full relative accuracy.
         _, s, vt = attended(10.0 * n**2 * p, scipy.linalg.svd, scaled, full_matrices=False)
@@ -220,6 +220,7 @@ def _resolved_kernel(K: Array) -> bool:
     v = np.ones(len(K)) / np.sqrt(len(K))
     for _ in range(8):
         w = scipy.linalg.blas.dsymv(1.0, K.T, v, lower=0)
+        tick()
         size = float(np.linalg.norm(w))
         if size == 0:
             return True

@@ -16,7 +16,7 @@ import numpy as np
 from noisescale.checks import memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam.term import NOT_CONVEX, Array, check_curvature
-from noisescale.evidence.pace import advance, stage, tick
+from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.problem import Facts, Precision, Problem, Rows
 from noisescale.evidence.timing import whole
 
@@ -282,7 +282,9 @@ class LayerRows:
         rows = self.rows[kept]
         n = len(rows)
         K = np.zeros((n, n), self.layers.weights[0].dtype)
-        grams = [a @ a.T for a in self.layers.inputs]  # (N, N) each
+        grams = [
+            attended(a.size * len(a), np.matmul, a, a.T) for a in self.layers.inputs
+        ]  # (N, N) each
         derivatives = self.layers.derivatives(rows)
         stage("kernel", n**2)
         for part in self._parts(rows):
@@ -291,7 +293,8 @@ class LayerRows:
                 between = gram[rows.examples[part]][:, rows.examples[upto]]
                 between /= w
                 between += 1 / b
-                between *= D[part] @ D[upto].T
+                work = 2.0 * D[part].size * part.stop
+                between *= attended(work, np.matmul, D[part], D[upto].T)
                 K[part, upto] += between
             advance(part.stop**2 - part.start**2)
         return K
@@ -358,7 +361,7 @@ def add_products(K: Array, A: Array, *, add: bool = True) -> None:
         room = BLOCK_FLOPS / (2 * max(p, 1))
         size = max(64, int((np.sqrt(start**2 + 4 * room) - start) / 2))
         stop = min(start + size, n)
-        block = A[start:stop] @ A[:stop].T
+        block = attended(2.0 * (stop - start) * stop * p, np.matmul, A[start:stop], A[:stop].T)
         if add:
             K[start:stop, :stop] += block
         else:

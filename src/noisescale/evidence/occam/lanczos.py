@@ -16,12 +16,13 @@ from noisescale.evidence.occam.quadrature import (
     FEWEST_PROBES,
     LOOK,
     SETTLED,
+    Function,
     TraceEstimate,
     Tridiagonal,
     at_once,
+    expected_probes,
     lanczos,
     resolution,
-    standard_error,
     trace_of_function,
     width_of,
 )
@@ -36,7 +37,7 @@ from noisescale.evidence.occam.term import (
 )
 from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.problem import Facts, Precision, Problem
-from noisescale.evidence.timing import timed
+from noisescale.evidence.timing import fastest, timed
 from noisescale.seeds import random_stream
 
 PRECISIONS: tuple[Precision, Precision] = ("float32", "float64")
@@ -45,6 +46,7 @@ _FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float3
 _SEEN = 1e-6  # of the largest node: nodes nearer zero may be of either sign by rounding
 _HARMLESS = 1e-3  # nats
 _FIRST = 8  # steps that show the largest curvature
+_AHEAD = 24  # steps that show how much work an estimate will be
 _ROUGHLY = 16  # steps that show the size of the log Occam factor
 
 
@@ -68,17 +70,18 @@ def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: 
     def operator(precision: Precision) -> LinearOperator:
         return _in_prior_units(problem.operator(curvature, precision), L)
 
-    outlook = _outlook(operator, p, accuracy, positive)
+    expected = outlook(operator, p, accuracy, positive)
     together = at_once(p, accuracy.n_steps, min(PROBES, accuracy.max_probes))
-    n_products = outlook.n_probes * outlook.n_steps
-    total = 0.0
-    for precision in outlook.precisions:
-        V = operator(precision)
-        one, _ = timed(lambda V=V: V @ np.ones(p))  # type: ignore[misc]
-        some, _ = timed(lambda V=V: V @ np.ones((p, together)))  # type: ignore[misc]
-        total += n_products * (some / together + _seconds_a_step(p, outlook.n_steps))
-    last = accuracy.n_steps  # from the gradient, for the decrement
-    return total + (last + _ROUGHLY + _FIRST) * (one + _seconds_a_step(p, last))
+    M = operator(expected.precision)
+    one = fastest(lambda: M @ np.ones(p))
+    V = np.ones((p, together))
+    if problem.compiles:
+        M @ V
+    some = fastest(lambda: M @ V)
+    step = some / together + _seconds_a_step(p, expected.n_steps)
+    alone = one + _seconds_a_step(p, accuracy.n_steps)
+    n_alone = accuracy.n_steps + _ROUGHLY + _FIRST  # the first of them is for the decrement
+    return expected.n_probes * expected.n_steps * step + n_alone * alone
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -119,10 +122,12 @@ def operator_term(
     start = slope / np.sqrt(L)
     if not start.any():  # a gradient that is zero, or was not given, shows nothing
         start = np.random.default_rng(accuracy.seed).normal(size=len(L))
+    stage("largest curvature", _FIRST)
     first = lanczos(_in_prior_units(operator(precision), L), start, _FIRST)
     worst = 0.5 * len(L) * _FLOAT32_NOISE * max(float(first.quadrature()[0][-1]), 0.0)
     bound, goal = worst, accuracy.tolerance or 0.0
     if positive and worst > max(goal, _HARMLESS):
+        stage("rounding", _ROUGHLY + 2)
         rough, run = _rounding(
             lambda precision: _in_prior_units(operator(precision), L), len(L), accuracy.seed
         )
@@ -147,7 +152,11 @@ def operator_term(
 
 
 def _rounding(
-    operator: Callable[[Precision], LinearOperator], p: int, seed: int
+    operator: Callable[[Precision], LinearOperator],
+    p: int,
+    seed: int,
+    n_steps: int = _ROUGHLY,
+    f: Function | None = None,
 ) -> tuple[float, Tridiagonal]:
     """What float32 products may change the log Occam factor by, and a run that shows its size.
 
@@ -160,57 +169,52 @@ def _rounding(
     E = np.asarray(rough @ z) - np.asarray(fine @ z)
     size = float(np.linalg.norm(E))
     trace = abs(float(z @ E)) + 2 * math.sqrt(2) * size
-    return trace / 2 + size**2 / 4, lanczos(rough, z, _ROUGHLY)
+    return trace / 2 + size**2 / 4, lanczos(rough, z, n_steps, f)
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """How much work an estimate will presumably be."""
+    """How much work an estimate will presumably be: probes and steps of each, on average."""
 
-    n_probes: int
+    n_probes: float
     n_steps: int
-    precisions: tuple[Precision, ...]  # in which it is made, one after the other
+    precision: Precision
 
 
-def _outlook(
+def outlook(
     operator: Callable[[Precision], LinearOperator], p: int, accuracy: Accuracy, positive: bool
 ) -> Outlook:
     """From one short run: how fast it settles, and how far probes will be apart.
 
     Of probes with random signs the variance of z' F z is at most 2 tr F^2, F = ln(I + M), and both
-    tr F and tr F^2 are sums over the run's nodes. What further steps change falls by the same
-    factor again and again, if by any.
+    tr F and tr F^2 are sums over the run's nodes. The operators are in units of the prior.
     """
-    rounding, run = _rounding(operator, p, accuracy.seed)
     f = _log_of_positive if positive else restricted_log
+    rounding, run = _rounding(operator, p, accuracy.seed, min(_AHEAD, accuracy.n_steps), f)
     value, square = p * run.integrate(f), p * run.integrate(lambda nodes: f(nodes) ** 2)
     goal = 2 * accuracy.tolerance if accuracy.tolerance else 0.01 * abs(value)
-    n_probes = min(PROBES, accuracy.max_probes)
-    while (std := standard_error(math.sqrt(2 * square), n_probes)) > goal:
-        if n_probes >= accuracy.max_probes:
-            break
-        n_probes = min(2 * n_probes, accuracy.max_probes)
     worst = 0.5 * p * _FLOAT32_NOISE * max(float(run.quadrature()[0][-1]), 0.0)
     bound = min(worst, rounding) if positive else worst
-    precisions: tuple[Precision, ...] = PRECISIONS
-    if bound <= max(min(std, goal) / 2, _HARMLESS):
-        precisions = PRECISIONS[:1]
-    elif bound > max(goal / 4, _HARMLESS):
-        precisions = PRECISIONS[1:]
-    return Outlook(n_probes, _steps(run, f, accuracy.n_steps), precisions)
+    rough = bound <= max(goal / 4, _HARMLESS)
+    return Outlook(
+        expected_probes(math.sqrt(2 * square), goal, accuracy.max_probes),
+        _steps(run, f, accuracy.n_steps),
+        PRECISIONS[0] if rough else PRECISIONS[1],
+    )
 
 
-def _steps(run: Tridiagonal, f: Callable[[Array], Array], most: int) -> int:
-    """Steps until a run settles, from its first."""
+def _steps(run: Tridiagonal, f: Function, most: int) -> int:
+    """Steps until a run settles, from its first: what further ones change falls by a factor."""
     known = []
     for steps in range(LOOK, len(run.alpha) + 1, LOOK):
         value, before = run.integrate(f, steps), run.integrate(f, 3 * steps // 4)
-        change = abs(value - before) / max(abs(value), 1e-300)
-        if change <= SETTLED:
+        known.append(max(abs(value - before) / max(abs(value), 1e-300), SETTLED / 10))
+        if known[-1] <= SETTLED:
             return min(steps, most)
-        known.append(change)
-    if len(known) < 2 or known[-1] >= known[-2]:  # exhausted, or not to be foreseen
-        return min(most, len(run.alpha) if len(run.alpha) < _ROUGHLY else most)
+    if len(run.alpha) < min(_AHEAD, most):  # exhausted
+        return len(run.alpha)
+    if len(known) < 2 or known[-1] >= known[-2]:  # not to be foreseen
+        return most
     falls = math.log(known[-2] / known[-1])
     more = math.ceil(math.log(known[-1] / SETTLED) / falls)
     return min(most, (len(known) + more) * LOOK)
@@ -260,7 +264,6 @@ def _estimate(
             "tolerance=0 asks for an exact value, which lanczos does not give: use method='dense' "
             "or 'dual', or a tolerance above 0."
         )
-    stage("products", accuracy.n_steps * min(FEWEST_PROBES, accuracy.max_probes))
     # Both tolerances are of the log evidence, which has half the trace.
     absolute = None if accuracy.tolerance is None else 2 * accuracy.tolerance
     return trace_of_function(
@@ -300,6 +303,7 @@ def _occam_of_quadrature(
     length = float(scaled @ scaled)
     decrement = 0.0
     if length > 0:
+        stage("decrement", accuracy.n_steps)
         nodes, share = lanczos(_in_prior_units(operator, L), scaled, accuracy.n_steps).quadrature()
         kept = nodes > noise - 1
         decrement = length * float((share[kept] / (1 + nodes[kept])).sum())

@@ -18,6 +18,7 @@ from scipy import stats
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
+from noisescale.evidence.pace import stage
 from noisescale.seeds import random_stream
 
 Array = NDArray[np.float64]
@@ -179,6 +180,23 @@ def standard_error(spread: float, n: int) -> float:
     return spread / math.sqrt(n) * float(stats.t.ppf(0.975, n - 1)) / _Z
 
 
+def expected_probes(spread: float, goal: float, most: int) -> float:
+    """How many probes a tolerance takes on average, which are this far apart.
+
+    They are doubled until their standard error is small enough, and what n of them say of their
+    spread is itself spread like a chi^2 of n - 1.
+
+    >>> [round(expected_probes(spread, 1.0, 64), 1) for spread in (0.5, 3.0, 9.0)]
+    [8.0, 15.1, 64.0]
+    """
+    n, expected, going = min(FEWEST_PROBES, most), 0.0, 1.0
+    while n < most:
+        ratio = goal / max(standard_error(spread, n), 1e-300)
+        ends = float(stats.chi2.cdf((n - 1) * ratio**2, n - 1))
+        expected, going, n = expected + going * ends * n, going * (1 - ends), min(2 * n, most)
+    return expected + going * most
+
+
 def at_once(p: int, n_steps: int, n_probes: int) -> int:
     """How many probes go together: as many as memory holds the vectors of, in even parts.
 
@@ -210,6 +228,7 @@ def trace_of_function(
     probes: list[Tridiagonal] = []
     look = min(FEWEST_PROBES, max_probes)
     while True:
+        stage("products", min(n_steps, p) * (look - len(probes)))
         together = at_once(p, n_steps, min(look - len(probes), FEWEST_PROBES))
         while len(probes) < look:
             b = min(together, look - len(probes))
