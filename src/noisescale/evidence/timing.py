@@ -21,9 +21,10 @@ import numpy as np
 T = TypeVar("T")
 
 _ENOUGH = 0.03  # seconds of a part that is long enough: what else the machine does shows in less
+_LONG = 0.15  # seconds of a part after which there is no longer one
 _TRIES = 3  # of a part that is shorter, if so many take no longer
 _MORE = 4  # times as much work in the next part
-_LEAST = 0.7  # of a part's time that grows with its size, at the least
+_MOST = 0.3  # of a part's time that a call may cost however little it does
 
 
 def clock() -> float:
@@ -53,7 +54,8 @@ def whole(
             run()
         took = fastest(run)
         known.append((float(size) ** degree, took))
-        if size >= n or took >= _ENOUGH:
+        told = took >= _ENOUGH and len(known) > 1 and cost_of_a_call(known) <= _MOST * took
+        if size >= n or told or took >= _LONG:
             return extrapolated(known, float(n) ** degree)
         size = _rounded(round(size * _MORE ** (1 / degree)), step, n)
 
@@ -65,14 +67,17 @@ def extrapolated(known: list[tuple[float, float]], work: float) -> float:
     20.1
     """
     last, took = known[-1]
-    if work <= last:
-        return took
-    a_call = 0.0
-    if len(known) > 1:
-        before, earlier = known[-2]
-        rate = (took - earlier) / (last - before)
-        a_call = min(max(took - rate * last, 0.0), (1 - _LEAST) * took)
-    return a_call + (took - a_call) * work / last
+    a_call = min(cost_of_a_call(known), _MOST * took)  # more would be noise
+    return took if work <= last else a_call + (took - a_call) * work / last
+
+
+def cost_of_a_call(known: list[tuple[float, float]]) -> float:
+    """Seconds that the last two parts have in common; none if there is one alone."""
+    if len(known) < 2:
+        return 0.0
+    (before, earlier), (last, took) = known[-2:]
+    rate = (took - earlier) / (last - before)
+    return min(max(took - rate * last, 0.0), took)
 
 
 def fastest(function: Callable[[], object]) -> float:

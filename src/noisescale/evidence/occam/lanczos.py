@@ -46,7 +46,8 @@ _FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float3
 _SEEN = 1e-6  # of the largest node: nodes nearer zero may be of either sign by rounding
 _HARMLESS = 1e-3  # nats
 _FIRST = 8  # steps that show the largest curvature
-_AHEAD = 24  # steps that show how much work an estimate will be
+_AHEAD = 24  # steps, at the least, that show how much work an estimate will be
+_SECONDS_AHEAD = 0.5  # in which there may be more of them
 _ROUGHLY = 16  # steps that show the size of the log Occam factor
 
 
@@ -70,11 +71,14 @@ def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: 
     def operator(precision: Precision) -> LinearOperator:
         return _in_prior_units(problem.operator(curvature, precision), L)
 
-    expected = outlook(operator, p, accuracy, positive)
+    rough = operator(PRECISIONS[0])
+    one, _ = timed(lambda: rough @ np.ones(p))
+    ahead = int(np.clip(_SECONDS_AHEAD / one, _AHEAD, accuracy.n_steps))
+    expected = outlook(operator, p, accuracy, positive, ahead)
     together = at_once(p, accuracy.n_steps, min(PROBES, accuracy.max_probes))
-    M = operator(expected.precision)
-    one = fastest(lambda: M @ np.ones(p))
-    V = np.ones((p, together))
+    M, V = operator(expected.precision), np.ones((p, together))
+    if expected.precision != PRECISIONS[0]:
+        one = fastest(lambda: M @ V[:, 0])
     if problem.compiles:
         M @ V
     some = fastest(lambda: M @ V)
@@ -182,15 +186,19 @@ class Outlook:
 
 
 def outlook(
-    operator: Callable[[Precision], LinearOperator], p: int, accuracy: Accuracy, positive: bool
+    operator: Callable[[Precision], LinearOperator],
+    p: int,
+    accuracy: Accuracy,
+    positive: bool,
+    n_steps: int = _AHEAD,
 ) -> Outlook:
-    """From one short run: how fast it settles, and how far probes will be apart.
+    """From one run of so many steps: how fast it settles, and how far probes will be apart.
 
     Of probes with random signs the variance of z' F z is at most 2 tr F^2, F = ln(I + M), and both
     tr F and tr F^2 are sums over the run's nodes. The operators are in units of the prior.
     """
     f = _log_of_positive if positive else restricted_log
-    rounding, run = _rounding(operator, p, accuracy.seed, min(_AHEAD, accuracy.n_steps), f)
+    rounding, run = _rounding(operator, p, accuracy.seed, min(n_steps, accuracy.n_steps), f)
     value, square = p * run.integrate(f), p * run.integrate(lambda nodes: f(nodes) ** 2)
     goal = 2 * accuracy.tolerance if accuracy.tolerance else 0.01 * abs(value)
     worst = 0.5 * p * _FLOAT32_NOISE * max(float(run.quadrature()[0][-1]), 0.0)
@@ -198,20 +206,20 @@ def outlook(
     rough = bound <= max(goal / 4, _HARMLESS)
     return Outlook(
         expected_probes(math.sqrt(2 * square), goal, accuracy.max_probes),
-        _steps(run, f, accuracy.n_steps),
+        _steps(run, f, n_steps, accuracy.n_steps),
         PRECISIONS[0] if rough else PRECISIONS[1],
     )
 
 
-def _steps(run: Tridiagonal, f: Function, most: int) -> int:
-    """Steps until a run settles, from its first: what further ones change falls by a factor."""
+def _steps(run: Tridiagonal, f: Function, taken: int, most: int) -> int:
+    """Steps until a run settles, from those ``taken``: what they change falls by a factor."""
     known = []
     for steps in range(LOOK, len(run.alpha) + 1, LOOK):
         value, before = run.integrate(f, steps), run.integrate(f, 3 * steps // 4)
         known.append(max(abs(value - before) / max(abs(value), 1e-300), SETTLED / 10))
         if known[-1] <= SETTLED:
             return min(steps, most)
-    if len(run.alpha) < min(_AHEAD, most):  # exhausted
+    if len(run.alpha) < min(taken, most):  # exhausted
         return len(run.alpha)
     if len(known) < 2 or known[-1] >= known[-2]:  # not to be foreseen
         return most
