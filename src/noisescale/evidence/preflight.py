@@ -131,12 +131,13 @@ def cost(method: str, curvature: str, facts: Facts, tolerance: float | None = No
 
 
 def block_bytes(method: str, facts: Facts) -> float:
-    """What a block of examples takes in work, beside what a method holds."""
+    """What a block of examples takes in work, beside what a method holds; and all rows' roots."""
     k = 0 if method == "lanczos" else facts.rows_an_example
+    roots = 8.0 * facts.N * k * facts.C
     formed = k * facts.p if method in EXACT else 0
     an_example = 8.0 * ((4 + k) * facts.activations + formed)
     a_row = 8.0 * (5 * facts.activations + formed / max(k, 1))  # of an example with more of them
-    return min(facts.N * an_example, max(_BLOCK, a_row)) + _OVERHEAD
+    return min(facts.N * an_example, max(_BLOCK, a_row)) + roots + _OVERHEAD
 
 
 def readable_bytes(size: float) -> str:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _ENOUGH = 0.03  # seconds of a part that is long enough: what else the machine does shows in less
 _LONG = 0.15  # seconds of a part after which there is no longer one
-_TRIES = 3  # of a part that is shorter, if so many take no longer
+_TRIES = 3  # of a part that is shorter, if so many take no longer; two unless it is long
 _MORE = 4  # times as much work in the next part
 _MOST = 0.3  # of a part's time that a call may cost however little it does
 
@@ -83,7 +83,7 @@ def cost_of_a_call(known: list[tuple[float, float]]) -> float:
 def fastest(function: Callable[[], object]) -> float:
     """Seconds of a call, the fastest of a few if it is short."""
     least, spent, tries = math.inf, 0.0, 0
-    while tries < _TRIES and spent < _ENOUGH:
+    while tries < _TRIES and spent < (_ENOUGH if tries > 1 else _LONG):
         began = clock()
         function()
         took = clock() - began

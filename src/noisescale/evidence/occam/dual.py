@@ -87,17 +87,6 @@ def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: 
     return made + seconds_of_rows(problem, facts, kernel, degree=2) + n**3 / 3 / rate
 
 
-def _seconds_streamed(problem: Problem, facts: Facts) -> float:
-    """Of the kernel by differentiation: all rows twice, and a derivative along each of them."""
-    n, k = facts.rows, facts.rows_an_example
-    made = seconds_of_rows(problem, facts, lambda rows: lambda: exhaust(problem, rows))
-    A = problem.rows(sample_rows(facts, min(problem.rows_at_once(), n)))
-    examples = int(np.clip(_ALONG / (2 * len(A) * facts.pass_flops), 1, facts.N))
-    few = sample_rows(facts, examples * k)
-    along, _ = timed(lambda: row_products(problem, A, few))
-    return 2 * made + along * n**2 / 2 / (len(A) * len(few))
-
-
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
     """From the root where it is small, else from the kernel."""
     every = output_rows(problem)
@@ -156,6 +145,17 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
         }
 
     return gammas
+
+
+def _seconds_streamed(problem: Problem, facts: Facts) -> float:
+    """Of the kernel by differentiation: all rows twice, and a derivative along each of them."""
+    n, k = facts.rows, facts.rows_an_example
+    made = seconds_of_rows(problem, facts, lambda rows: lambda: exhaust(problem, rows))
+    A = problem.rows(sample_rows(facts, min(problem.rows_at_once(), n)))
+    examples = int(np.clip(_ALONG / (2 * len(A) * facts.pass_flops), 1, facts.N))
+    few = sample_rows(facts, examples * k)
+    along, _ = timed(lambda: row_products(problem, A, few))
+    return 2 * made + along * n**2 / 2 / (len(A) * len(few))
 
 
 def _products(facts: Facts) -> float:
