@@ -47,7 +47,7 @@ _SEEN = 1e-6  # of the largest node: nodes nearer zero may be of either sign by 
 _HARMLESS = 1e-3  # nats
 _FIRST = 8  # steps that show the largest curvature
 _AHEAD = 24  # steps, at the least, that show how much work an estimate will be
-_SECONDS_AHEAD = 0.5  # in which there may be more of them
+_SECONDS_AHEAD = 0.25  # in which there may be more of them
 _ROUGHLY = 16  # steps that show the size of the log Occam factor
 
 
