@@ -10,6 +10,11 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(784, 800), nn.ReLU(), nn.Linear(800, 10))
 
 
+def softmax() -> nn.Module:
+    """Softmax regression: 7,850 parameters."""
+    return nn.Linear(784, 10)
+
+
 def cnn() -> nn.Module:
     """Two convolutions and two linear layers on 28 x 28 images: 49,575 parameters."""
     return nn.Sequential(
@@ -103,4 +108,9 @@ def trained(module: nn.Module, data: tuple, *, prior: float, steps: int = 1_500)
     return module
 
 
-MODELS = {"cnn": (cnn, images), "mlp": (mlp, images), "gpt": (GPT, characters)}
+MODELS = {
+    "cnn": (cnn, images),
+    "mlp": (mlp, images),
+    "gpt": (GPT, characters),
+    "softmax": (softmax, images),
+}

@@ -6,7 +6,9 @@ Every cell (framework, model, N, method) is a process of its own: the prediction
 compiles and loads what it needs, then the evidence; its memory is the peak beyond what was there
 before the evidence. A cell holds if both lie within a factor of two, or within two seconds and a
 quarter of a GiB, below which starting up decides. Cells predicted above SECONDS (300 by default)
-are not run. For an idle machine: what runs beside slows the block or the rest, not both.
+are not run. For an idle machine: what runs beside slows what is measured or the rest, not both.
+Ten to fifteen minutes on two cores; ``python tools/measured.py --write`` then puts the table into
+docs/pytorch.md.
 ``--small`` tries the script out with few examples, and 20 for SECONDS.
 
 Results go to results/preflight.csv.
@@ -29,10 +31,12 @@ CELLS = [
     *(("torch", "mlp", 300, m) for m in ("dual", "lanczos", "kfac", "diagonal")),
     ("torch", "mlp", 1_000, "dual"),
     *(("torch", "gpt", 20, m) for m in ("kfac", "diagonal", "lanczos")),
+    ("torch", "softmax", 500, "dense"),
     *(("jax", "layers", 1_000, m) for m in ("dual", "lanczos", "kfac", "diagonal")),
     *(("jax", "function", 300, m) for m in ("dual", "diagonal")),
     *(("jax", "conv", 200, m) for m in ("dual", "lanczos", "diagonal")),
-    *(("jax", "softmax", 2_000, m) for m in ("dense", "dual")),
+    ("jax", "conv", 1_000, "dual"),
+    *(("jax", "softmax", 2_000, m) for m in ("dense", "dual", "lanczos")),
 ]
 COLUMNS = [
     "framework",

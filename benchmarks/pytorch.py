@@ -251,9 +251,11 @@ def predicted(module, data, method: str, patience: float) -> dict:
     """noisescale's preflight of the same cell."""
     from noisescale.checks import memory_limit
     from noisescale.errors import InputError
+    from noisescale.evidence import timing
     from noisescale.evidence.preflight import preflight
     from noisescale.torch.problem import TorchProblem
 
+    timing.clock = time.process_time  # as the time that stands beside it: seconds of CPU
     problem = TorchProblem(module, data, "categorical")
     try:
         plan = preflight(problem.facts(), method, "ggn", problem)

@@ -409,3 +409,20 @@ def test_the_picture_of_the_law_is_of_the_shipped_runs():
 def test_the_page_says_what_was_measured(name, sentences):
     text = page(name)
     assert [sentence for sentence in sentences() if sentence not in text] == []
+
+
+def test_the_table_of_predictions_is_that_of_its_script(tmp_path):
+    """Without results it is absent, and cells that were not run are."""
+    path = tmp_path / "preflight.csv"
+    assert "|" not in measured.preflight_passage(path)
+    path.write_text(
+        "framework,model,n_train,method,predicted_seconds,seconds,predicted_gib,gib,holds,note\n"
+        "torch,cnn,1000,kfac,3.47,3.67,0.216,0.134,True,\n"
+        "jax,conv,200,lanczos,10.2,25.0,0.174,0.095,False,\n"
+        "torch,cnn,200,lanczos,400.0,,0.36,,,not run: would take too long\n",
+        encoding="utf-8",
+    )
+    text = measured.preflight_passage(path)
+    assert "1 of 2 cells within a factor of two" in " ".join(text.split())
+    assert "| torch, cnn | 1,000 | kfac | 3.5 s | 3.7 s | 0.22 GiB | 0.13 GiB |  |" in text
+    assert "| jax, conv | 200 | lanczos | 10 s | 25 s | 0.17 GiB | 0.10 GiB | missed |" in text

@@ -6,6 +6,7 @@
 A passage stands between ``<!-- measured: NAME -->`` and ``<!-- end -->``.
 """
 
+import csv
 import hashlib
 import json
 import re
@@ -27,6 +28,7 @@ from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import folder, shipped, shipped_path
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 PICTURE = ROOT / "docs" / "law.png"
 _PASSAGE = re.compile(r"<!-- measured: (?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
 _NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
@@ -146,7 +148,7 @@ def draw_law(data: Data, path: Path) -> None:
 
 def bench(name: str) -> dict[str, Any]:
     """A benchmark's results."""
-    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    path = RESULTS / f"{name}.json"
     document: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return document
 
@@ -195,6 +197,32 @@ def starts_passage() -> str:
     return "\n".join(lines)
 
 
+def preflight_passage(path: Path = RESULTS / "preflight.csv") -> str:
+    """Predicted and measured time and memory, cell by cell, for docs/pytorch.md."""
+    asked = "`python benchmarks/preflight.py` measures, on an idle machine, how well they hold"
+    if not path.exists():
+        return f"{asked}."
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["seconds"]]
+    held = sum(row["holds"] == "True" for row in rows)
+    said = _wrapped(
+        f"{asked}: {held} of {len(rows)} cells within a factor of two, or within two seconds and a "
+        "quarter of a GiB."
+    )
+    lines = [
+        "| model | N | method | predicted | measured | predicted | measured | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['framework']}, {row['model']} | {int(row['n_train']):,} | {row['method']} "
+            f"| {float(row['predicted_seconds']):.2g} s | {float(row['seconds']):.2g} s "
+            f"| {float(row['predicted_gib']):.2f} GiB | {float(row['gib']):.2f} GiB "
+            f"| {'' if row['holds'] == 'True' else 'missed'} |"
+        )
+    return f"{said}\n\n" + "\n".join(lines)
+
+
 def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False))
 
@@ -204,6 +232,7 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "law-in-short": law_in_short,
     "tuner": tuner_passage,
     "starts": starts_passage,
+    "preflight": preflight_passage,
     **VERDICTS,
 }
 

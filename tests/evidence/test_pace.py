@@ -1,5 +1,6 @@
 """Progress that speaks in time, and native code that can be interrupted."""
 
+import _thread
 import signal
 import threading
 
@@ -65,6 +66,66 @@ def test_every_method_is_heard(monkeypatch, method, model):
         progress=heard.append,
     )
     assert any("left" in text for text in heard)
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("dense", {}),
+        ("dense", {"curvature": "hessian"}),
+        ("dual", {}),
+        ("dual", {"tolerance": 0.5}),
+        ("lanczos", {}),
+        ("lanczos", {"curvature": "hessian"}),
+        ("kfac", {}),
+        ("diagonal", {}),
+        ("dual", {"at": "map"}),
+    ],
+)
+@pytest.mark.parametrize("heard_before", [0, 1])
+def test_ctrl_c_ends_every_method(monkeypatch, method, settings, heard_before):
+    """What interrupts is neither kept back nor swallowed: nothing more is heard."""
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    heard = []
+
+    def tell(text):
+        heard.append(text)
+        if len(heard) > heard_before:
+            _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        ns.log_evidence(
+            NETWORK,
+            params_of(NETWORK),
+            data(),
+            prior_precision=1.0,
+            method=method,
+            progress=tell,
+            **settings,
+        )
+    assert len(heard) == heard_before + 1
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+def test_time_left_is_told_of_every_doubling_of_probes(monkeypatch):
+    """More probes than a first estimate has are a stage of their own."""
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    heard = []
+    ns.log_evidence(
+        NETWORK,
+        params_of(NETWORK),
+        data(),
+        prior_precision=1.0,
+        method="lanczos",
+        tolerance=1e-3,
+        max_probes=16,
+        at="point",
+        progress=heard.append,
+    )
+    later = heard[heard.index("probe 8 of at most 16") :]
+    for stage_ in ("products", "decrement"):
+        assert any(text.startswith(stage_) and "left" in text for text in later)
 
 
 def test_native_code_is_attended(monkeypatch):

@@ -1,7 +1,11 @@
+import tracemalloc
+
+import numpy as np
 import pytest
 
 import noisescale as ns
 from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.occam.term import Accuracy
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.problem import Facts, Weight
 from oracles.models import NETWORK, as_function, data, params_of
@@ -113,3 +117,38 @@ def test_layers_make_the_kernel_cheaper():
     # A convolution's positions make Gram matrices dearer than its rows.
     patches = Weight(400, 32, positions=196)
     assert patches.kernel_flops(9) > 2 * patches.size
+
+
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos"])
+def test_memory_is_what_numpy_then_allocates(method):
+    """Within a factor of two, where it is the method's own and not a framework's."""
+    network = ns.DenseNetwork((60, 16, 10))
+    problem = jax_problem(network, params_of(network), data(150, 60, 10), "categorical")
+    L = np.ones(len(problem.w))
+    _, gradient = problem.nll_and_gradient()
+    settings = (problem, L, gradient + L * problem.w, "ggn", Accuracy())
+    METHODS[method].term(*settings)  # programs are compiled, which is not counted
+    tracemalloc.start()
+    try:
+        METHODS[method].term(*settings)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    predicted, _ = METHODS[method].cost(problem.facts(), "ggn")
+    assert 0.5 <= predicted / peak <= 2.0
+
+
+def test_an_example_of_thousands_of_rows_takes_no_more_than_a_block():
+    """A sequence of 32 places and 65 characters has 2,048 rows, which go in parts."""
+    facts = Facts(
+        p=350_000,
+        N=20,
+        C=32 * 65,
+        rows=20 * 2_048,
+        pass_flops=2.3e7,
+        weights=(Weight(96, 288, 32),),
+        activations=250_000,
+    )
+    (kfac,) = (c for c in preflight(facts, "kfac", "ggn").costs if c.method == "kfac")
+    coefficients = 8 * facts.rows * facts.C
+    assert kfac.memory < coefficients + 2**28

@@ -16,6 +16,7 @@ NEUTRAL = [
     "uncertainty",
     "likelihood",
     "evidence.pace",
+    "evidence.timing",
     "evidence.problem",
     "notebook",
     "evidence.prior",

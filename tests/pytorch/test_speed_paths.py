@@ -1,5 +1,7 @@
 """Rows, kernels, Kronecker factors and sums by layer rules, against the plainest computation."""
 
+import _thread
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ from noisescale.torch.kronecker import Gram  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
 from noisescale.torch.rows import RowBlock  # noqa: E402
 from oracles.torch_evidence import BruteForce, kfac, nll_of  # noqa: E402
+from pytorch.zoo import animal  # noqa: E402
 
 nn = torch.nn
 pytestmark = [
@@ -296,6 +299,44 @@ def test_every_method_is_heard(monkeypatch, method):
     settings = {"prior_precision": 1.0, "method": method, "max_probes": 2}
     nst.log_evidence(module, data, progress=heard.append, **settings)
     assert any("left" in text for text in heard)
+
+
+@pytest.mark.parametrize("method", ["dense", "dual", "lanczos", "kfac", "diagonal"])
+@pytest.mark.parametrize("heard_before", [0, 2])
+def test_ctrl_c_ends_every_method(monkeypatch, method, heard_before):
+    """What interrupts is neither kept back nor swallowed: nothing more is heard."""
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    heard = []
+    module, data = CASES["grouped"]
+
+    def tell(text):
+        heard.append(text)
+        if len(heard) > heard_before:
+            _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        nst.log_evidence(module, data, prior_precision=1.0, method=method, progress=tell)
+    assert len(heard) == heard_before + 1
+
+
+@pytest.mark.parametrize("method", ["dual", "kfac", "diagonal"])
+def test_rows_of_a_long_sequence_go_in_parts(monkeypatch, method):
+    """Some at a time, where one example's would take longer than progress may be silent."""
+    gpt = animal("gpt")
+    settings = {"prior_precision": 1.0, "method": method, "at": "point"}
+    data = (gpt.x, gpt.y)
+    whole = nst.log_evidence(gpt.module, data, **settings)
+    problem = TorchProblem(gpt.module, data, "categorical")
+    k = problem.facts().rows_an_example
+    monkeypatch.setattr(blocks, "BLOCK_FLOPS", (1 + 2 * (k // 3)) * problem.pass_flops)
+    assert problem.rows_at_once() == k // 3
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    monkeypatch.setattr(dual, "SMALL", 0)
+    heard = []
+    parts = nst.log_evidence(gpt.module, data, progress=heard.append, **settings)
+    assert parts.log_evidence == pytest.approx(whole.log_evidence, rel=1e-6)
+    named = {"dual": "rows", "kfac": "factors", "diagonal": "diagonal"}[method]
+    assert sum(text.startswith(f"{named}:") for text in heard) >= 3 * problem.n_train
 
 
 def test_rows_of_one_example_stay_together():

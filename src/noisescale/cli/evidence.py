@@ -72,7 +72,8 @@ def evidence(
         problem = _problem(model, call(model, function), likelihood)
         if explain:
             L = None if isinstance(prior, str) else prior_vector(prior, problem)
-            plan = preflight(problem.facts(), method, curvature, problem, tolerance, L)
+            facts, accuracy = problem.facts(), Accuracy(tolerance)
+            plan = preflight(facts, method, curvature, problem, accuracy, L, count_rows=True)
             print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
             return
         with show_progress(silent=quiet or json) as progress:

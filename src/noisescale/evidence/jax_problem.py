@@ -56,6 +56,7 @@ from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
 
 _LAYER_BYTES = 1 << 27  # of layers' inputs and derivatives held at once
+_LAYER_FLOPS = 1 << 35  # of products between them: under a second
 # Rows of a block stay in the cache: what XLA's convolutions by row take, in time and memory, grows
 # with the square of their number (30 s with 195 rows at once, half a second with 8).
 _CACHE, _FEW_ROWS = 1 << 22, 8
@@ -340,8 +341,12 @@ class JaxProblem:
         """Rows whose derivatives at all layers, and whose examples' inputs, fit into a block."""
         facts = self.facts()
         an_example = sum(w.inputs + facts.rows_an_example * w.outputs for w in facts.weights)
-        examples = _LAYER_BYTES // (8 * max(an_example, 1))
-        return max(1, examples) * facts.rows_an_example
+        k = facts.rows_an_example
+        flops = sum(
+            2 * w.inputs**2 + 2 * k * w.outputs * (w.outputs + w.inputs) for w in facts.weights
+        )
+        examples = min(_LAYER_BYTES // (8 * max(an_example, 1)), _LAYER_FLOPS // max(flops, 1))
+        return max(1, examples) * k
 
     def gradient_moments(self) -> Moments:
         """Sums over per-example gradients, each in float32, added up in float64."""

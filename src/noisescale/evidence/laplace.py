@@ -24,7 +24,7 @@ from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null
 from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import Preflight, module_of, preflight, with_rows
-from noisescale.evidence.prior import describe_prior
+from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
 from noisescale.evidence.problem import Problem, is_linear
 from noisescale.evidence.refine import LaplacePosterior
@@ -63,7 +63,10 @@ def evidence_of(
         if log_null is not None or log_degeneracy:
             raise InputError("conditional_on goes with neither log_null nor log_degeneracy.")
         return conditional_evidence(problem, conditional_on, prior_precision, evidence_of, settings)
-    plan = preflight(problem.facts(), method, curvature, problem, accuracy.tolerance)
+    given = None
+    if not isinstance(prior_precision, str):
+        given = prior_vector(prior_precision, problem)
+    plan = preflight(problem.facts(), method, curvature, problem, accuracy, given)
     if method == "auto" and plan.method == "dual":  # exact, and so within every tolerance
         accuracy = replace(accuracy, tolerance=None)
     occam = module_of(plan.method, accuracy.tolerance).term

@@ -6,7 +6,6 @@ runs under :func:`attended`, where Ctrl-C and progress still get through.
 """
 
 import contextvars
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EVERY = 1.0  # seconds between two messages
-_SHORT = 0.2  # seconds: what else the machine does shows in less
 _WORTH = 5e9  # operations above which native code is attended: some tenths of a second
 
 
@@ -125,24 +123,6 @@ def attended(work: float, function: Callable[P, T], /, *args: P.args, **kwargs: 
         raise outcome["error"]
     value: T = outcome["value"]
     return value
-
-
-def timed(function: Callable[[], T]) -> tuple[float, T]:
-    """How long ``function()`` takes, the fastest of three if it is short, and what it gives.
-
-    A call before that does not count: programs are compiled, modules loaded, ways to differentiate
-    found out.
-    """
-    function()
-    fastest = math.inf
-    for _ in range(3):
-        began = time.perf_counter()
-        value = function()
-        took = time.perf_counter() - began
-        fastest = min(fastest, took)
-        if took > _SHORT:
-            break
-    return fastest, value
 
 
 def shown_seconds(seconds: float) -> str:

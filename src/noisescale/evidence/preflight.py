@@ -1,23 +1,22 @@
 """What each method would cost, before it is begun: memory and time, and the choice between them.
 
 The choice goes by counted operations and bytes alone (a model's passes as PyTorch and XLA count
-them), so that a busy machine makes the same. What is predicted of the method chosen comes from one
-block of its own work, measured here; of the others from their counts at the speed of a matrix
-product, which says less.
+them), so that a busy machine makes the same. What is predicted of the method chosen comes from
+small parts of its own work, measured here (:mod:`noisescale.evidence.timing`); of the others from
+their counts at the speed of a matrix product, which says less.
 """
 
-import time
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from noisescale.checks import check_choice, memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam import bounds, dense, diagonal, dual, kfac, lanczos
-from noisescale.evidence.occam.term import Array, Method
+from noisescale.evidence.occam.term import Accuracy, Array, Method
 from noisescale.evidence.pace import shown_seconds as readable_seconds
 from noisescale.evidence.problem import Facts, Problem
+from noisescale.evidence.timing import arithmetic_rate
 
 CURVATURES = ("ggn", "hessian")
 METHODS: dict[str, Method] = {
@@ -43,7 +42,7 @@ class MethodCost:
     memory: float  # bytes
     work: float  # floating-point operations
     seconds: float  # at the speed of this machine
-    measured: bool = False  # from a block of its work; else from counts alone
+    measured: bool = False  # from parts of its work; else from counts alone
 
     def __str__(self) -> str:
         return f"{self.method}: {readable_bytes(self.memory)}, {readable_seconds(self.seconds)}"
@@ -71,21 +70,24 @@ def preflight(
     method: str,
     curvature: str,
     problem: Problem | None = None,
-    tolerance: float | None = None,
+    accuracy: Accuracy | None = None,
     L: Array | None = None,
+    *,
+    count_rows: bool = False,
 ) -> Preflight:
     """Choose a method, or check that the one asked for can do it and fits into memory.
 
-    With the ``problem`` itself, a block of what was chosen is measured. A ``tolerance`` makes
-    ``dual`` one of bounds, if that was asked for; with the prior ``L`` as well, a pass over the
-    kernel's diagonal says how many rows it has to look at.
+    With the ``problem`` itself, parts of what was chosen are measured, under the prior ``L`` (1 if
+    it is not known yet). A tolerance makes ``dual`` one of bounds, if that was asked for;
+    ``count_rows`` then says, from a pass over the kernel's diagonal, how many rows matter to it.
     """
     check_choice("curvature", curvature, CURVATURES)
     check_choice("method", method, ("auto", *METHODS))
     if method != "auto" and (reason := METHODS[method].refusal(facts, curvature)):
         raise InputError(f"method='{method}' {reason}")
     able = [name for name, module in METHODS.items() if not module.refusal(facts, curvature)]
-    within = tolerance if method == "dual" else None
+    accuracy = accuracy or Accuracy()
+    within = accuracy.tolerance if method == "dual" else None
     costs = {name: cost(name, curvature, facts, within) for name in able}
     limit = memory_limit()
     if method == "auto":
@@ -108,9 +110,10 @@ def preflight(
         )
     if problem is not None and chosen.work > _WORTH_MEASURING:
         module = module_of(method, within)
-        took = module.seconds(problem, facts, curvature, arithmetic_rate())
+        prior = np.ones(facts.p) if L is None else L
+        took = module.seconds(problem, facts, curvature, prior, accuracy)
         costs[method] = replace(chosen, seconds=took, measured=True)
-    if problem is not None and within and L is not None:
+    if problem is not None and within and L is not None and count_rows:
         reason = with_rows(reason, *bounds.count_rows(problem, L, within))
     return Preflight(method, reason, tuple(costs.values()))
 
@@ -128,22 +131,13 @@ def cost(method: str, curvature: str, facts: Facts, tolerance: float | None = No
 
 
 def block_bytes(method: str, facts: Facts) -> float:
-    """What a block of examples takes in work, beside what a method holds."""
+    """What a block of examples takes in work, beside what a method holds; and all rows' roots."""
     k = 0 if method == "lanczos" else facts.rows_an_example
+    roots = 8.0 * facts.N * k * facts.C
     formed = k * facts.p if method in EXACT else 0
     an_example = 8.0 * ((4 + k) * facts.activations + formed)
-    return min(facts.N * an_example, max(_BLOCK, an_example)) + _OVERHEAD
-
-
-@cache
-def arithmetic_rate() -> float:
-    """Floating-point operations a second of this machine's matrix product, measured once."""
-    a = np.ones((768, 768))
-    a @ a
-    began = time.perf_counter()
-    for _ in range(3):
-        a @ a
-    return 3 * 2 * 768**3 / (time.perf_counter() - began)
+    a_row = 8.0 * (5 * facts.activations + formed / max(k, 1))  # of an example with more of them
+    return min(facts.N * an_example, max(_BLOCK, a_row)) + roots + _OVERHEAD
 
 
 def readable_bytes(size: float) -> str:

@@ -117,13 +117,11 @@ class ByExamples:
 
     def rows_at_once(self) -> int:
         """How many rows a block of them should have."""
-        facts = self.facts()
-        return self.examples_at_once(facts.rows_an_example, "float64") * facts.rows_an_example
+        return self._rows("float64", None)
 
     def _rows_unformed(self, precision: str) -> int:
         """The same where gradients stay factors."""
-        k = self.facts().rows_an_example
-        return self.examples_at_once(k, precision, columns=0) * k
+        return self._rows(precision, 0)
 
     def _rows_of_kernel(self) -> int:
         """The same where some gradients are formed, and blocks are multiplied with one another."""
@@ -131,8 +129,22 @@ class ByExamples:
         k = facts.rows_an_example
         positions = max((w.positions for w in facts.multiplied), default=1)
         pairs = math.isqrt(BLOCK_BYTES // 8) // positions  # rows of either block
-        examples = self.examples_at_once(k, "float64", columns=facts.formed)
-        return int(np.clip(pairs // k, 1, examples)) * k
+        whole = max(pairs // k * k, k)  # of whole examples
+        return min(whole, self._rows("float64", facts.formed))
+
+    def _rows(self, precision: str, columns: int | None) -> int:
+        """Rows of as many examples as a block holds, or as many of one example's as it does.
+
+        A sequence has a row for each of its places and classes, thousands of them.
+        """
+        k = self.facts().rows_an_example
+        if self._fitting(k, precision, columns) >= 1:
+            return self.examples_at_once(k, precision, columns=columns) * k
+        fixed, each = (self._load(r, precision, columns) for r in (0, 1))
+        room = min(
+            (1 - first) / (one - first) for first, one in zip(fixed, each, strict=True)
+        )  # rows, by bytes and by operations
+        return int(np.clip(room, 1, k))
 
     def examples_at_once(self, k: int, precision: str, *, columns: int | None = None) -> int:
         """Examples whose activations, and k gradients of each, are made in one block.
@@ -140,12 +152,19 @@ class ByExamples:
         ``columns`` are the parameters whose gradients are formed, all if None; those without rules
         always are.
         """
+        return int(np.clip(self._fitting(k, precision, columns), 1, self.n_train))
+
+    def _fitting(self, k: int, precision: str, columns: int | None) -> float:
+        """Examples that fit into a block, a fraction if one does not."""
+        return 1 / max(self._load(k, precision, columns))
+
+    def _load(self, k: int, precision: str, columns: int | None) -> tuple[float, float]:
+        """What an example with k rows takes of a block's bytes and of its operations."""
         if columns is None or self.gradients(precision).rest:
             columns = len(self.w)
         width = 8 if precision == "float64" else 4
         numbers = (_HELD + k) * self.activations + k * columns
-        few = min(BLOCK_BYTES / (width * numbers), BLOCK_FLOPS / ((1 + 2 * k) * self.pass_flops))
-        return int(np.clip(few, 1, self.n_train))
+        return width * numbers / BLOCK_BYTES, (1 + 2 * k) * self.pass_flops / BLOCK_FLOPS
 
     def squared_norms(self, L: Array, rows: Rows) -> Array:
         """The squared length of each row in units of the prior."""

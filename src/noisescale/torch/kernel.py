@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from noisescale.evidence.occam.kernel import AT_ONCE, LEFT_OUT, add_products, rows_fit
-from noisescale.evidence.pace import advance, stage
+from noisescale.evidence.pace import advance, stage, tick
 from noisescale.evidence.problem import Array, Rows, by_examples
 from noisescale.torch.factors import Factor, Formed
 from noisescale.torch.rows import ExampleGradients, RowBlock
@@ -95,6 +95,7 @@ class FactorKernel:
             for j in range(i + 1):
                 part = self._between(i, j)[at][:, self.places[j][own[j]]]
                 K[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] += part
+                tick()
             advance(float(ends[i + 1] ** 2 - ends[i] ** 2))
         return K
 

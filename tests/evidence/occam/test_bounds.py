@@ -158,7 +158,8 @@ def test_bounds_by_rows_shrink_and_certain_examples_are_not_looked_at(pivots_alo
     assert matter < 100
     # The preflight knows it from the diagonal alone.
     problem = jax_problem(NETWORK, params, pair, "categorical")
-    plan = preflight(problem.facts(), "dual", "ggn", problem, 0.5, np.ones(len(problem.w)))
+    prior = np.ones(len(problem.w))
+    plan = preflight(problem.facts(), "dual", "ggn", problem, Accuracy(0.5), prior, count_rows=True)
     assert plan.reason == found.preflight.reason == f"as asked, {matter} of 120 rows matter"
     rows, gaps = np.array(found.details["bounds_by_rows"]).T
     assert rows[0] == 0

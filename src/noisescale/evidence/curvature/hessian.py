@@ -9,6 +9,8 @@ import numpy as np
 from noisescale.evidence.curvature.model import BLOCK_BYTES, Architecture, Array, Model
 from noisescale.evidence.pace import advance, stage
 
+_BLOCK_FLOPS = 1 << 34  # of a block of columns, at two a parameter and pass: under a second
+
 
 @partial(jax.jit, static_argnums=0)
 def hessian_products(
@@ -23,7 +25,9 @@ def hessian_products(
 def dense_hessian(model: Model) -> Array:
     """The Hessian (p, p), a block of columns at a time."""
     p = model.n_params
-    columns = max(1, min(p, BLOCK_BYTES // (8 * max(p, model.x.size))))
+    fitting = BLOCK_BYTES // (8 * max(p, model.x.size))
+    quick = _BLOCK_FLOPS // (12 * p * max(len(model.x), 1))
+    columns = max(1, min(p, fitting, quick))
 
     H = np.empty((p, p))
     x, y = model.block(slice(None))

@@ -26,6 +26,7 @@ from noisescale.evidence.problem import Precision
 BlockProduct = Callable[[Architecture, Any, Any, Any, Any], jax.Array]
 
 _BLOCK_BYTES = 1 << 27  # of activations held at once
+_BLOCK_FLOPS = 1 << 34  # of a block: under a second
 _PASSES = 4  # forward and backward, values and their derivatives
 
 
@@ -108,11 +109,17 @@ def spread(array: NDArray[Any]) -> Any:
 
 
 def row_blocks(model: Model, n_directions: int, precision: Precision) -> Iterator[slice]:
-    """Rows whose activations, for so many directions at once, fit into a block of memory."""
+    """Rows whose activations, for so many directions at once, fit into a block of memory.
+
+    A pass takes two operations a parameter at the least, and a product three passes along each
+    direction.
+    """
     width = np.dtype(precision).itemsize
     bytes_a_row = _PASSES * n_directions * width * activations(model)
     devices = jax.local_device_count()  # each takes an equal part
-    rows = int(np.clip(devices * (_BLOCK_BYTES // bytes_a_row), devices, len(model.x)))
+    flops_a_row = 12 * n_directions * model.n_params
+    fitting = min(_BLOCK_BYTES // bytes_a_row, _BLOCK_FLOPS // flops_a_row)
+    rows = int(np.clip(devices * fitting, devices, len(model.x)))
     return (slice(start, start + rows) for start in range(0, len(model.x), rows))
 
 

@@ -59,7 +59,18 @@ def symmetric_root(Lambda: Array) -> Array | None:
 
 
 def stack_roots(roots: list[Array]) -> Array:
-    """Blocks of roots as one array; a smaller rank is filled up with zeros."""
+    """Blocks of roots as one array; a smaller rank is filled up with zeros.
+
+    The list is emptied on the way, because those of sequences are large: all are held once.
+    """
+    if len(roots) == 1:
+        return roots.pop()
     rank = max(root.shape[1] for root in roots)
-    padded = [np.pad(root, ((0, 0), (rank - root.shape[1], 0), (0, 0))) for root in roots]
-    return np.concatenate(padded)
+    whole = np.zeros((sum(map(len, roots)), rank, roots[0].shape[2]))
+    stop = len(whole)
+    while roots:
+        root = roots.pop()
+        start = stop - len(root)
+        whole[start:stop, rank - root.shape[1] :] = root
+        stop = start
+    return whole

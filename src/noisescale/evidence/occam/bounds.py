@@ -16,6 +16,7 @@ outwards. Where that is small beside the tolerance, numbers are float32.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
@@ -30,11 +31,12 @@ from noisescale.evidence.occam.kernel import (
     output_rows,
     parts_of,
     row_products,
-    sample_rows,
+    seconds_of_rows,
 )
 from noisescale.evidence.occam.term import Accuracy, Array, Curve, Occam, Term, check_curvature
-from noisescale.evidence.pace import advance, attended, stage, timed
+from noisescale.evidence.pace import advance, attended, stage
 from noisescale.evidence.problem import Facts, Precision, Problem, Rows
+from noisescale.evidence.timing import arithmetic_rate
 
 _LEFT_OUT = 0.25  # of the tolerance, for rows that are not looked at
 _INDEPENDENT = 0.25  # of a block's largest residual, below which a candidate waits
@@ -43,6 +45,7 @@ _MEMORY = 0.5  # of what may be used, for F
 _ROUNDING = 0.1  # of the tolerance, that float32 may take
 _INNER = 1_024  # terms of the sums behind an entry of K, about
 _FIRST = 1_024  # rows that costs are predicted for
+_FEW = 256  # columns that are measured
 _PART = 8_192  # rows of F in one stroke
 
 
@@ -59,14 +62,22 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return 4.0 * (n * m + facts.N * held), 2 * facts.N * facts.pass_flops + n * m * (entry + 3 * m)
 
 
-def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
-    """One block of rows and its kernel, measured; the rest of the first columns at ``rate``."""
+def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
+    """Some rows and columns of their kernel, measured; the rest of the first at a product's rate.
+
+    How many columns it will take is not known before: this is the time of a thousand.
+    """
     n, m = facts.rows, min(facts.rows, _FIRST)
-    block = sample_rows(problem, facts)
-    made, builder = timed(lambda: kernel_builder(problem, np.ones(facts.p), block))
-    few = np.arange(min(len(block), builder.columns_at_once))
-    multiplied, _ = timed(lambda: builder.among(few))
-    return made * n / len(block) + multiplied * n * m / len(few) ** 2 + 3 * n * m**2 / rate
+    diagonal = seconds_of_rows(problem, facts, lambda r: lambda: problem.squared_norms(L, r))
+    made = seconds_of_rows(problem, facts, lambda r: lambda: kernel_builder(problem, L, r))
+    few = np.arange(min(n, _FEW))
+
+    def columns(rows: Rows) -> Callable[[], object]:
+        builder = kernel_builder(problem, L, rows)
+        return lambda: sum(len(K) for _, K in builder.columns(few))
+
+    some = seconds_of_rows(problem, facts, columns, at_least=2 * _FEW)
+    return diagonal + made + some * m / len(few) + 3 * n * m**2 / arithmetic_rate()
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:

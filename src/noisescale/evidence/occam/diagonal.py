@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from noisescale.evidence.occam.kernel import output_rows, sample_rows
+from noisescale.evidence.occam.kernel import output_rows, seconds_of_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -16,7 +16,6 @@ from noisescale.evidence.occam.term import (
     check_curvature,
     curve_of_eigenvalues,
 )
-from noisescale.evidence.pace import timed
 from noisescale.evidence.problem import Facts, Problem
 
 
@@ -30,11 +29,9 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return 40.0 * facts.p, facts.N * facts.pass_flops + facts.rows * 2 * facts.pass_flops
 
 
-def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
-    """One block, measured."""
-    block = sample_rows(problem, facts)
-    made, _ = timed(lambda: problem.squared_rows(block))
-    return made * facts.rows / len(block)
+def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
+    """Some rows, measured."""
+    return seconds_of_rows(problem, facts, lambda rows: lambda: problem.squared_rows(rows))
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:

@@ -19,11 +19,13 @@ from noisescale.evidence.occam.dense import ROUNDING, occam_of_positive, resolve
 from noisescale.evidence.occam.kernel import (
     HeldRows,
     dual_kernel,
+    exhaust,
     kernel_builder,
     output_rows,
     row_products,
     rows_fit,
     sample_rows,
+    seconds_of_rows,
 )
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
@@ -36,13 +38,14 @@ from noisescale.evidence.occam.term import (
     curve_of_eigenvalues,
     occam_of_eigenvalues,
 )
-from noisescale.evidence.pace import attended, stage, timed
-from noisescale.evidence.problem import Facts, Problem
+from noisescale.evidence.pace import attended, stage, tick
+from noisescale.evidence.problem import Facts, Problem, Rows
+from noisescale.evidence.timing import arithmetic_rate, timed
 
 SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
-_MEASURED = 360  # rows whose kernel is measured: fewer show what a call costs, not what they do
 _ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _LOWEST = 1e-4  # precision of a layer down to which rows matter to it
+_ALONG = 2e9  # operations of derivatives that are measured
 _BEYOND = 1e300  # a precision that leaves a layer out
 
 
@@ -64,29 +67,24 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return 8.0 * (n**2 + held), (N + 2 * n) * flops + _products(facts) + n**3 / 3
 
 
-def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
-    """One block of rows and its kernel, measured; the factorisation at ``rate``."""
-    n, p = facts.rows, facts.p
-    block = sample_rows(problem, facts)
+def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
+    """Some rows and the kernel between them, measured; the factorisation at a product's rate."""
+    n, p, rate = facts.rows, facts.p, arithmetic_rate()
     if not rows_fit(n, facts.formed):
-        made, A = timed(lambda: problem.rows(block))
-        few = A[: max(1, min(len(A), 16))]
-        along, _ = timed(lambda: row_products(problem, few, block))
-        pairs = len(few) * len(block)
-        return made * n / len(block) + along * n**2 / 2 / pairs + n**3 / 3 / rate
+        return _seconds_streamed(problem, facts) + n**3 / 3 / rate
     if 8 * n * p <= SMALL:
-        made, _ = timed(lambda: problem.rows(block))
-        return made * n / len(block) + (n**2 * min(n, p) + min(n, p) ** 3 / 3) / rate
-    block = sample_rows(problem, facts, at_least=_MEASURED)
-    made, builder = timed(lambda: kernel_builder(problem, np.ones(p), block))
-    few_rows = np.arange(len(block)) < len(block) // 2
-    part, _ = timed(lambda: builder.matrix(few_rows))
-    whole, _ = timed(lambda: builder.matrix(np.ones(len(block), bool)))
-    # What half a block takes less: the rest of a small block's time does not grow with it.
-    growth = (whole - part) / (1 - (few_rows.sum() / len(block)) ** 2)
-    share = n / len(block)
-    products = max(float(growth) * share**2, _products(facts) / rate)
-    return made * share + products + n**3 / 3 / rate
+        made = seconds_of_rows(problem, facts, lambda rows: lambda: HeldRows(problem, L, rows))
+        side = min(n, p)
+        return made + (n * p * side + side**3 / 3) / rate
+
+    def kernel(rows: Rows) -> Callable[[], object]:
+        builder = kernel_builder(problem, L, rows)
+        return lambda: builder.matrix(np.ones(len(rows), bool))
+
+    made = seconds_of_rows(
+        problem, facts, lambda rows: lambda: kernel_builder(problem, L, rows).diagonal()
+    )
+    return made + seconds_of_rows(problem, facts, kernel, degree=2) + n**3 / 3 / rate
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -149,6 +147,17 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
     return gammas
 
 
+def _seconds_streamed(problem: Problem, facts: Facts) -> float:
+    """Of the kernel by differentiation: all rows twice, and a derivative along each of them."""
+    n, k = facts.rows, facts.rows_an_example
+    made = seconds_of_rows(problem, facts, lambda rows: lambda: exhaust(problem, rows))
+    A = problem.rows(sample_rows(facts, min(problem.rows_at_once(), n)))
+    examples = int(np.clip(_ALONG / (2 * len(A) * facts.pass_flops), 1, facts.N))
+    few = sample_rows(facts, examples * k)
+    along, _ = timed(lambda: row_products(problem, A, few))
+    return 2 * made + along * n**2 / 2 / (len(A) * len(few))
+
+
 def _products(facts: Facts) -> float:
     """Operations of the kernel's entries, half of n^2."""
     n, k = facts.rows, facts.rows_an_example
@@ -164,9 +173,9 @@ def occam_of_root(A: Array, L: Array, gradient: Array) -> Occam:
     if n == 0:
         return Occam(0.0, 0.0, 0, 0.0, float(g @ g))
     if n >= p:
-        return occam_of_positive(A.T @ A, L, gradient)
+        return occam_of_positive(attended(float(n) * p**2, np.matmul, A.T, A), L, gradient)
     # |I + A A'| = |I + A' A|, and Woodbury for the solve.
-    kernel = scaled @ scaled.T
+    kernel = attended(float(n) ** 2 * p, np.matmul, scaled, scaled.T)
     if not resolved(kernel):
         # The nonzero eigenvalues are the squared singular values, in full relative accuracy.
         _, s, vt = attended(10.0 * n**2 * p, scipy.linalg.svd, scaled, full_matrices=False)
@@ -211,6 +220,7 @@ def _resolved_kernel(K: Array) -> bool:
     v = np.ones(len(K)) / np.sqrt(len(K))
     for _ in range(8):
         w = scipy.linalg.blas.dsymv(1.0, K.T, v, lower=0)
+        tick()
         size = float(np.linalg.norm(w))
         if size == 0:
             return True

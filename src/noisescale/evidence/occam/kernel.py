@@ -7,7 +7,7 @@ dense network's layers and the rows' derivatives D at their outputs K is the sum
 (a_i . a_j/lambda_w + 1/lambda_b) (D_r . D_s).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,8 +16,9 @@ import numpy as np
 from noisescale.checks import memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam.term import NOT_CONVEX, Array, check_curvature
-from noisescale.evidence.pace import advance, stage, tick
+from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.problem import Facts, Precision, Problem, Rows
+from noisescale.evidence.timing import whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +32,7 @@ BLOCK_FLOPS = 1 << 33  # of a product of matrices in one stroke: some tenths of 
 NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
 AT_ONCE = 512  # columns of a kernel that are made together
 _PART = 8_192  # rows of such columns in one stroke
-_FEWEST, _SHARE = 4, 32  # examples of a measured block, and the share of all that it may be
+_FEWEST = 4  # examples of the smallest block that is measured
 LEFT_OUT = 1e200  # a precision from which on a parameter is not looked at
 
 
@@ -105,18 +106,33 @@ def output_rows(problem: Problem) -> Rows:
     return Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
 
 
-def sample_rows(problem: Problem, facts: Facts, at_least: int = 0) -> Rows:
-    """Rows of the first examples, to measure a block with.
+def sample_rows(facts: Facts, n: int) -> Rows:
+    """The first ``n`` rows, to measure with; their coefficients are made up."""
+    k = facts.rows_an_example
+    return Rows(np.arange(n) // k, np.full((n, facts.C), 1 / facts.C))
 
-    A block as it will be where programs are compiled for its shape, else a small share of all, or
-    ``at_least`` so many.
+
+def seconds_of_rows(
+    problem: Problem,
+    facts: Facts,
+    run: Callable[[Rows], Callable[[], object]],
+    *,
+    degree: int = 1,
+    at_least: int = 1,
+) -> float:
+    """Seconds that ``run(rows)()`` takes with all rows, from few of them, ``at_least`` so many.
+
+    Where programs are compiled for the shape of a block, in whole blocks.
     """
-    k, size = facts.rows_an_example, problem.rows_at_once()
-    if not problem.compiles:
-        size = max(min(size, max(_FEWEST * k, facts.rows // _SHARE)), at_least)
-    n = int(np.clip(size // k, 1, facts.N))
-    coefficients = np.ones((n * k, facts.C)) / facts.C
-    return Rows(np.repeat(np.arange(n), k), coefficients)[: max(1, size)]
+    block = problem.rows_at_once()
+    few = block if problem.compiles else min(_FEWEST * facts.rows_an_example, block)
+    return whole(
+        lambda n: run(sample_rows(facts, n)),
+        facts.rows,
+        first=max(few, at_least),
+        step=block if problem.compiles else 1,
+        degree=degree,
+    )
 
 
 def kernel_builder(
@@ -266,7 +282,9 @@ class LayerRows:
         rows = self.rows[kept]
         n = len(rows)
         K = np.zeros((n, n), self.layers.weights[0].dtype)
-        grams = [a @ a.T for a in self.layers.inputs]  # (N, N) each
+        grams = [
+            attended(a.size * len(a), np.matmul, a, a.T) for a in self.layers.inputs
+        ]  # (N, N) each
         derivatives = self.layers.derivatives(rows)
         stage("kernel", n**2)
         for part in self._parts(rows):
@@ -275,7 +293,8 @@ class LayerRows:
                 between = gram[rows.examples[part]][:, rows.examples[upto]]
                 between /= w
                 between += 1 / b
-                between *= D[part] @ D[upto].T
+                work = 2.0 * D[part].size * part.stop
+                between *= attended(work, np.matmul, D[part], D[upto].T)
                 K[part, upto] += between
             advance(part.stop**2 - part.start**2)
         return K
@@ -342,7 +361,7 @@ def add_products(K: Array, A: Array, *, add: bool = True) -> None:
         room = BLOCK_FLOPS / (2 * max(p, 1))
         size = max(64, int((np.sqrt(start**2 + 4 * room) - start) / 2))
         stop = min(start + size, n)
-        block = A[start:stop] @ A[:stop].T
+        block = attended(2.0 * (stop - start) * stop * p, np.matmul, A[start:stop], A[:stop].T)
         if add:
             K[start:stop, :stop] += block
         else:
@@ -356,6 +375,12 @@ def row_blocks(problem: Problem, rows: Rows) -> Iterator[Array]:
     size = problem.rows_at_once()
     for start in range(0, len(rows), size):
         yield problem.rows(rows[start : start + size])
+
+
+def exhaust(problem: Problem, rows: Rows) -> None:
+    """Make the rows and drop them: what they take alone."""
+    for _ in row_blocks(problem, rows):
+        tick()
 
 
 def row_products(problem: Problem, directions: Array, rows: Rows) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from noisescale.errors import InputError
-from noisescale.evidence.occam.kernel import output_rows, sample_rows
+from noisescale.evidence.occam.kernel import output_rows, seconds_of_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -25,8 +25,9 @@ from noisescale.evidence.occam.term import (
     check_curvature,
     curve_of_eigenvalues,
 )
-from noisescale.evidence.pace import advance, attended, stage, timed
+from noisescale.evidence.pace import advance, attended, stage
 from noisescale.evidence.problem import Facts, Kronecker, KroneckerBlock, Problem
+from noisescale.evidence.timing import arithmetic_rate
 
 _NEEDS = (
     "needs layers that multiply: a noisescale.DenseNetwork in JAX, Linear or convolutional layers "
@@ -54,11 +55,10 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return memory, facts.N * ((1 + k) * facts.pass_flops + factors) + eigen
 
 
-def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
-    """One block of rows, measured; eigenvalues at ``rate``."""
-    block = sample_rows(problem, facts)
-    made, _ = timed(lambda: problem.kronecker(block))
-    return made * facts.rows / len(block) + 12 * _cubes(facts) / rate
+def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
+    """Some rows, measured; eigenvalues at the rate of a product."""
+    made = seconds_of_rows(problem, facts, lambda rows: lambda: problem.kronecker(rows))
+    return made + 12 * _cubes(facts) / arithmetic_rate()
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:

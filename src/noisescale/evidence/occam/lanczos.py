@@ -6,6 +6,7 @@ tr ln(I + M) of M = L^-1/2 H L^-1/2 by stochastic Lanczos quadrature
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
@@ -13,11 +14,17 @@ from scipy.sparse.linalg import LinearOperator
 from noisescale.errors import InputError
 from noisescale.evidence.occam.quadrature import (
     FEWEST_PROBES,
+    LOOK,
+    SETTLED,
+    Function,
     TraceEstimate,
+    Tridiagonal,
     at_once,
+    expected_probes,
     lanczos,
     resolution,
     trace_of_function,
+    width_of,
 )
 from noisescale.evidence.occam.term import (
     Accuracy,
@@ -28,8 +35,9 @@ from noisescale.evidence.occam.term import (
     curve_of_eigenvalues,
     restricted_log,
 )
-from noisescale.evidence.pace import advance, stage, timed
+from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.problem import Facts, Precision, Problem
+from noisescale.evidence.timing import fastest, timed
 from noisescale.seeds import random_stream
 
 PRECISIONS: tuple[Precision, Precision] = ("float32", "float64")
@@ -37,6 +45,9 @@ PROBES, STEPS = FEWEST_PROBES, 64  # what an estimate to 1 % takes as a rule
 _FLOAT32_NOISE = 1e-7  # of the largest curvature, on every eigenvalue of float32 products
 _SEEN = 1e-6  # of the largest node: nodes nearer zero may be of either sign by rounding
 _HARMLESS = 1e-3  # nats
+_FIRST = 8  # steps that show the largest curvature
+_AHEAD = 24  # steps, at the least, that show how much work an estimate will be
+_SECONDS_AHEAD = 0.25  # in which there may be more of them
 _ROUGHLY = 16  # steps that show the size of the log Occam factor
 
 
@@ -50,18 +61,31 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     p = facts.p
     work = PROBES * STEPS * (6 * facts.N * facts.pass_flops + 4 * STEPS * p)
     together = at_once(p, STEPS, PROBES)
-    return together * (4.0 * STEPS * p + 40.0 * p), work
+    return together * p * (min(STEPS, p) * width_of(p) + 40.0), work
 
 
-def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
-    """One product, measured; each is orthogonalised twice against those before it."""
-    p, together = facts.p, at_once(facts.p, STEPS, PROBES)
-    operator = problem.operator(curvature, "float64")  # as nearly every estimate needs it
-    products, _ = timed(lambda: operator @ np.ones((p, together)))
-    product = products / together
-    vectors = np.ones((STEPS // 2, p), np.float32 if p > 1 << 16 else np.float64)
-    against, _ = timed(lambda: vectors.T @ (vectors @ vectors[0]))
-    return (PROBES * STEPS + STEPS) * (product + 2 * against)
+def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
+    """Products, measured, and as many of them as one short run from a random vector suggests."""
+    p, positive = facts.p, curvature == "ggn"
+
+    def operator(precision: Precision) -> LinearOperator:
+        return _in_prior_units(problem.operator(curvature, precision), L)
+
+    rough = operator(PRECISIONS[0])
+    one, _ = timed(lambda: rough @ np.ones(p))
+    ahead = int(np.clip(_SECONDS_AHEAD / one, _AHEAD, accuracy.n_steps))
+    expected = outlook(operator, p, accuracy, positive, ahead)
+    together = at_once(p, accuracy.n_steps, min(PROBES, accuracy.max_probes))
+    M, V = operator(expected.precision), np.ones((p, together))
+    if expected.precision != PRECISIONS[0]:
+        one = fastest(lambda: M @ V[:, 0])
+    if problem.compiles:
+        M @ V
+    some = fastest(lambda: M @ V)
+    step = some / together + _seconds_a_step(p, expected.n_steps)
+    alone = one + _seconds_a_step(p, accuracy.n_steps)
+    n_alone = accuracy.n_steps + _ROUGHLY + _FIRST  # the first of them is for the decrement
+    return expected.n_probes * expected.n_steps * step + n_alone * alone
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -102,12 +126,17 @@ def operator_term(
     start = slope / np.sqrt(L)
     if not start.any():  # a gradient that is zero, or was not given, shows nothing
         start = np.random.default_rng(accuracy.seed).normal(size=len(L))
-    first = lanczos(_in_prior_units(operator(precision), L), start, 8)
+    stage("largest curvature", _FIRST)
+    first = lanczos(_in_prior_units(operator(precision), L), start, _FIRST)
     worst = 0.5 * len(L) * _FLOAT32_NOISE * max(float(first.quadrature()[0][-1]), 0.0)
     bound, goal = worst, accuracy.tolerance or 0.0
     if positive and worst > max(goal, _HARMLESS):
-        rough, goal_here = _rounding(operator, L, accuracy.seed)
-        bound, goal = min(worst, rough), goal or goal_here
+        stage("rounding", _ROUGHLY + 2)
+        rough, run = _rounding(
+            lambda precision: _in_prior_units(operator(precision), L), len(L), accuracy.seed
+        )
+        bound = min(worst, rough)
+        goal = goal or 0.01 * len(L) * run.integrate(_log_of_positive) / 2
     estimate = None
     if bound <= max(goal / 2, _HARMLESS):
         estimate = _estimate(operator(precision), L, accuracy, positive)
@@ -127,20 +156,84 @@ def operator_term(
 
 
 def _rounding(
-    operator: Callable[[Precision], LinearOperator], L: Array, seed: int
-) -> tuple[float, float]:
-    """What float32 products may change the log Occam factor by, and 1 % of this, roughly.
+    operator: Callable[[Precision], LinearOperator],
+    p: int,
+    seed: int,
+    n_steps: int = _ROUGHLY,
+    f: Function | None = None,
+) -> tuple[float, Tridiagonal]:
+    """What float32 products may change the log Occam factor by, and a run that shows its size.
 
     With E the error of a product with signs z, tr E = z' E z +- sqrt(2) |E|, and what it does to a
-    sum of logarithms is that trace, less half the sum of squares, which is about |E z|^2.
+    sum of logarithms is that trace, less half the sum of squares, which is about |E z|^2. The
+    operators are in units of the prior.
     """
-    z = random_stream(seed, "rounding").integers(0, 2, len(L)).astype(np.float64) * 2 - 1
-    rough, fine = (_in_prior_units(operator(precision), L) for precision in PRECISIONS)
+    z = random_stream(seed, "rounding").integers(0, 2, p).astype(np.float64) * 2 - 1
+    rough, fine = (operator(precision) for precision in PRECISIONS)
     E = np.asarray(rough @ z) - np.asarray(fine @ z)
     size = float(np.linalg.norm(E))
     trace = abs(float(z @ E)) + 2 * math.sqrt(2) * size
-    value = len(L) * lanczos(rough, z, _ROUGHLY).integrate(_log_of_positive)
-    return trace / 2 + size**2 / 4, 0.01 * value / 2
+    return trace / 2 + size**2 / 4, lanczos(rough, z, n_steps, f)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How much work an estimate will presumably be: probes and steps of each, on average."""
+
+    n_probes: float
+    n_steps: int
+    precision: Precision
+
+
+def outlook(
+    operator: Callable[[Precision], LinearOperator],
+    p: int,
+    accuracy: Accuracy,
+    positive: bool,
+    n_steps: int = _AHEAD,
+) -> Outlook:
+    """From one run of so many steps: how fast it settles, and how far probes will be apart.
+
+    Of probes with random signs the variance of z' F z is at most 2 tr F^2, F = ln(I + M), and both
+    tr F and tr F^2 are sums over the run's nodes. The operators are in units of the prior.
+    """
+    f = _log_of_positive if positive else restricted_log
+    rounding, run = _rounding(operator, p, accuracy.seed, min(n_steps, accuracy.n_steps), f)
+    value, square = p * run.integrate(f), p * run.integrate(lambda nodes: f(nodes) ** 2)
+    goal = 2 * accuracy.tolerance if accuracy.tolerance else 0.01 * abs(value)
+    worst = 0.5 * p * _FLOAT32_NOISE * max(float(run.quadrature()[0][-1]), 0.0)
+    bound = min(worst, rounding) if positive else worst
+    rough = bound <= max(goal / 4, _HARMLESS)
+    return Outlook(
+        expected_probes(math.sqrt(2 * square), goal, accuracy.max_probes),
+        _steps(run, f, n_steps, accuracy.n_steps),
+        PRECISIONS[0] if rough else PRECISIONS[1],
+    )
+
+
+def _steps(run: Tridiagonal, f: Function, taken: int, most: int) -> int:
+    """Steps until a run settles, from those ``taken``: what they change falls by a factor."""
+    known = []
+    for steps in range(LOOK, len(run.alpha) + 1, LOOK):
+        value, before = run.integrate(f, steps), run.integrate(f, 3 * steps // 4)
+        known.append(max(abs(value - before) / max(abs(value), 1e-300), SETTLED / 10))
+        if known[-1] <= SETTLED:
+            return min(steps, most)
+    if len(run.alpha) < min(taken, most):  # exhausted
+        return len(run.alpha)
+    if len(known) < 2 or known[-1] >= known[-2]:  # not to be foreseen
+        return most
+    falls = math.log(known[-2] / known[-1])
+    more = math.ceil(math.log(known[-1] / SETTLED) / falls)
+    return min(most, (len(known) + more) * LOOK)
+
+
+def _seconds_a_step(p: int, n_steps: int) -> float:
+    """Of one vector: it is orthogonalised twice against those before it, half of all on average."""
+    Q = np.ones((max(n_steps // 2, 1), p), np.float32 if width_of(p) == 4 else np.float64)
+    w = np.ones(p)
+    against, _ = timed(lambda: w - Q.T @ (Q @ w.astype(Q.dtype)))
+    return 2 * against
 
 
 def _log_of_positive(nodes: Array) -> Array:
@@ -179,7 +272,6 @@ def _estimate(
             "tolerance=0 asks for an exact value, which lanczos does not give: use method='dense' "
             "or 'dual', or a tolerance above 0."
         )
-    stage("products", accuracy.n_steps * min(FEWEST_PROBES, accuracy.max_probes))
     # Both tolerances are of the log evidence, which has half the trace.
     absolute = None if accuracy.tolerance is None else 2 * accuracy.tolerance
     return trace_of_function(
@@ -219,6 +311,7 @@ def _occam_of_quadrature(
     length = float(scaled @ scaled)
     decrement = 0.0
     if length > 0:
+        stage("decrement", accuracy.n_steps)
         nodes, share = lanczos(_in_prior_units(operator, L), scaled, accuracy.n_steps).quadrature()
         kept = nodes > noise - 1
         decrement = length * float((share[kept] / (1 + nodes[kept])).sum())

@@ -18,14 +18,15 @@ from scipy import stats
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
+from noisescale.evidence.pace import stage
 from noisescale.seeds import random_stream
 
 Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
 FEWEST_PROBES = 8  # a standard error from fewer is not worth much
-_LOOK = 8  # steps between two looks at the quadrature
-_SETTLED = 1e-4  # of its value: far below the spread over probes
+LOOK = 8  # steps between two looks at the quadrature
+SETTLED = 1e-4  # of its value: far below the spread over probes
 _WIDE = 1 << 16  # parameters from which on vectors are kept in float32
 _BYTES = 1 << 30  # of the vectors of probes that go together
 _Z = float(stats.norm.ppf(0.975))
@@ -132,7 +133,7 @@ class _Run:
 
     def __init__(self, start: Array, max_steps: int, f: Function | None) -> None:
         p = len(start)
-        self.Q = np.empty((max_steps, p), np.float32 if p > _WIDE else np.float64)
+        self.Q = np.empty((max_steps, p), np.float32 if width_of(p) == 4 else np.float64)
         self.alpha, self.beta = np.zeros(max_steps), np.zeros(max_steps)
         self.q, self.f = start / np.linalg.norm(start), f
         self.steps, self.settled, self.ended = 0, False, max_steps == 0
@@ -161,10 +162,39 @@ class _Run:
         exhausted = self.beta[j] <= 1e-10 * scale or scale == 0
         self.ended = exhausted or self.steps == len(self.alpha)
         self.q = np.zeros_like(w) if self.ended else w / self.beta[j]
-        if self.f is not None and not self.ended and j % _LOOK == _LOOK - 1:
+        if self.f is not None and not self.ended and j % LOOK == LOOK - 1:
             value = self.tridiagonal.integrate(self.f)
             before = self.tridiagonal.integrate(self.f, 3 * self.steps // 4)
-            self.settled = abs(value - before) <= _SETTLED * abs(value)
+            self.settled = abs(value - before) <= SETTLED * abs(value)
+
+
+def width_of(p: int) -> int:
+    """Bytes of a number of the vectors that are kept."""
+    return 4 if p > _WIDE else 8
+
+
+def standard_error(spread: float, n: int) -> float:
+    """Of the mean of n values with this standard deviation, such that +-1.96 cover as t says."""
+    if n < 2:
+        return math.inf
+    return spread / math.sqrt(n) * float(stats.t.ppf(0.975, n - 1)) / _Z
+
+
+def expected_probes(spread: float, goal: float, most: int) -> float:
+    """How many probes a tolerance takes on average, which are this far apart.
+
+    They are doubled until their standard error is small enough, and what n of them say of their
+    spread is itself spread like a chi^2 of n - 1.
+
+    >>> [round(expected_probes(spread, 1.0, 64), 1) for spread in (0.5, 3.0, 9.0)]
+    [8.0, 15.1, 64.0]
+    """
+    n, expected, going = min(FEWEST_PROBES, most), 0.0, 1.0
+    while n < most:
+        ratio = goal / max(standard_error(spread, n), 1e-300)
+        ends = float(stats.chi2.cdf((n - 1) * ratio**2, n - 1))
+        expected, going, n = expected + going * ends * n, going * (1 - ends), min(2 * n, most)
+    return expected + going * most
 
 
 def at_once(p: int, n_steps: int, n_probes: int) -> int:
@@ -173,8 +203,7 @@ def at_once(p: int, n_steps: int, n_probes: int) -> int:
     >>> at_once(636_010, 64, 8), at_once(10_000_000, 64, 8)
     (4, 1)
     """
-    width = 4 if p > _WIDE else 8
-    fitting = max(1, _BYTES // (width * max(p, 1) * min(n_steps, p)))
+    fitting = max(1, _BYTES // (width_of(p) * max(p, 1) * min(n_steps, p)))
     return math.ceil(n_probes / math.ceil(n_probes / min(fitting, n_probes)))
 
 
@@ -199,6 +228,7 @@ def trace_of_function(
     probes: list[Tridiagonal] = []
     look = min(FEWEST_PROBES, max_probes)
     while True:
+        stage("products", min(n_steps, p) * (look - len(probes)))
         together = at_once(p, n_steps, min(look - len(probes), FEWEST_PROBES))
         while len(probes) < look:
             b = min(together, look - len(probes))
@@ -224,8 +254,7 @@ def _summary(probes: list[Tridiagonal], f: Function, p: int) -> TraceEstimate:
     if min(exhausted) >= p:
         quadrature = 0.0
     n = len(values)
-    spread = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-    widened = spread * float(stats.t.ppf(0.975, n - 1)) / _Z if n > 1 else math.inf
+    widened = standard_error(float(np.std(values, ddof=1)), n) if n > 1 else math.inf
     nodes = np.concatenate([t.quadrature()[0] for t in probes])
     return TraceEstimate(
         value=float(values.mean()),

@@ -5,7 +5,7 @@ eigenvalues lambda_i >= lambda of the whole cost, which are those with mu_i >= 0
 
 Each method of this room (dense, dual, lanczos, kfac, diagonal) has the same names in this order:
 ``refusal`` (why it cannot, or None), ``cost`` (bytes and arithmetic, counted), ``seconds`` (from
-one measured block), ``term`` (the Occam factor under L), ``curve`` (the log Occam factor against
+small measured parts), ``term`` (the Occam factor under L), ``curve`` (the log Occam factor against
 one precision).
 """
 
@@ -101,8 +101,10 @@ class Method(Protocol):
         """Bytes held and floating-point operations."""
         ...
 
-    def seconds(self, problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
-        """What it would take here, from one measured block and a matrix product's ``rate``."""
+    def seconds(
+        self, problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy
+    ) -> float:
+        """What it would take here under the prior L, from small parts of it that are measured."""
         ...
 
     def term(
