@@ -5,7 +5,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
 from noisescale.torch import layer_rules  # noqa: E402
 from noisescale.torch.capture import checked_plan, layers_with_rules, record  # noqa: E402
-from noisescale.torch.factors import Formed, Outer, compact_numbers, sums  # noqa: E402
+from noisescale.torch.factors import Formed, Outer  # noqa: E402
+from noisescale.torch.sums import compact_numbers, sums  # noqa: E402
 
 nn = torch.nn
 pytestmark = [

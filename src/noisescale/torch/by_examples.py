@@ -26,11 +26,12 @@ from noisescale.evidence.problem import (
     by_examples,
 )
 from noisescale.torch.derivatives import Ways
-from noisescale.torch.factors import Factor, compact_numbers, sums
+from noisescale.torch.factors import Factor
 from noisescale.torch.kernel import FactorKernel, factor_kernel
 from noisescale.torch.kronecker import kronecker_factors
 from noisescale.torch.model import TorchModel
 from noisescale.torch.rows import ExampleGradients, RowBlock
+from noisescale.torch.sums import compact_numbers, sums
 from noisescale.torch.tensors import to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
@@ -195,7 +196,7 @@ class ByExamples:
         """Sums over per-example gradients, each in float32, added up in float64."""
         N, p = self.n_train, len(self.w)
         gradients = self.gradients("float32")
-        sq_norms, total, squares = np.zeros(N), np.zeros(p), np.zeros(p)
+        sq_norms, total, squares = (self.tensor(np.zeros(m), "float64") for m in (N, p, p))
         keep: bool | None = None
         self._kept = []
         stage("gradients", N)
@@ -205,15 +206,15 @@ class ByExamples:
             kept: dict[str, Factor] = {}
             for name, factor in found.items():
                 made, at = sums(factor, keep=keep), gradients.columns[name]
-                sq_norms[rows] += to_numpy(made.squared_norms[:, 0])
-                total[at] += to_numpy(made.total)
-                squares[at] += to_numpy(made.squares)
+                sq_norms[rows] += made.squared_norms[:, 0]
+                total[at] += made.total
+                squares[at] += made.squares
                 if made.compact is not None:
                     kept[name] = made.compact
             if keep:
                 self._kept.append((rows, kept))
             advance(rows.stop - rows.start)
-        return Moments(sq_norms, total, squares)
+        return Moments(*map(to_numpy, (sq_norms, total, squares)))
 
     def slopes(self, direction: Array) -> Array:
         """Each example's gradient times ``direction``, in float32.
@@ -223,13 +224,13 @@ class ByExamples:
         """
         gradients, v = self.gradients("float32"), self.tensor(direction, "float32")
         blocks, self._kept = iter(self._kept) if self._kept else self._factor_blocks(), []
-        along = np.zeros(self.n_train)
+        along = self.tensor(np.zeros(self.n_train), "float64")
         stage("slopes", self.n_train)
         for rows, found in blocks:
             for name, factor in found.items():
-                along[rows] += to_numpy(factor.along(v[gradients.columns[name]])[:, 0])
+                along[rows] += factor.along(v[gradients.columns[name]])[:, 0]
             advance(rows.stop - rows.start)
-        return along
+        return to_numpy(along)
 
     def _factor_blocks(self) -> Iterator[tuple[slice, dict[str, Factor]]]:
         """The gradient of every example's nll, in float32, a block at a time."""

@@ -24,8 +24,6 @@ from torch import Tensor
 
 from noisescale.evidence.problem import Weight
 
-_CACHED = 1 << 18  # numbers of gradients that are formed, squared and added up in one go
-
 
 class Factor(Protocol):
     """A parameter's gradients of n examples, k of each."""
@@ -75,6 +73,16 @@ class Outer:
     b: Tensor  # (n, k, g, T, o)
     transposed: bool = False
 
+    @property
+    def width(self) -> int:
+        """i."""
+        return int(self.a.shape[-1])
+
+    @property
+    def numbers(self) -> int:
+        """That an example's gradients follow from."""
+        return int(self.a[0].numel() + self.b[0].numel())
+
     def gradients(self) -> Tensor:
         """By one product of matrices an example, all its k gradients in one."""
         n, k, g, T, o = self.b.shape
@@ -101,9 +109,9 @@ class Outer:
         V, a, b = V.reshape(o, i), self.a.reshape(n, T * i), self.b
         if k * i < o:
             pushed = (b.reshape(n * k * T, o) @ V).reshape(n, k, T * i)
-            return torch.einsum("nkz,nz->nk", pushed, a)
-        pushed = (a.reshape(n * T, i) @ V.T).reshape(n, T * o)
-        return torch.einsum("nkz,nz->nk", b.reshape(n, k, T * o), pushed)
+            return pushed.mul_(a[:, None]).sum(dim=2)
+        pushed = (a.reshape(n * T, i) @ V.T).reshape(n, 1, T * o)
+        return (b.reshape(n, k, T * o) * pushed).sum(dim=2)
 
     def kernel(self, other: Factor) -> Tensor:
         """Gram matrices of inputs and of output gradients, multiplied entry by entry."""
@@ -128,7 +136,7 @@ class Outer:
         _, _, _, T, o = self.b.shape
         if T == 1:
             return torch.einsum("ngti,nkgto->nk", self.a**2, self.b**2)
-        if T * (self.a.shape[-1] + o) >= self.a.shape[-1] * o:
+        if T * (self.width + o) >= self.width * o:
             return self.gradients().square_().sum(dim=2)
         inputs = self.a @ self.a.mT  # (n, g, T, T)
         outputs = self.b @ self.b.mT  # (n, k, g, T, T)
@@ -162,7 +170,7 @@ class Outer:
     def kernel_flops(self) -> float:
         """As counted for any framework's layers."""
         _, k, g, T, o = self.b.shape
-        return Weight(self.a.shape[-1], o, T, g).kernel_flops(k)
+        return Weight(self.width, o, T, g).kernel_flops(k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,56 +327,3 @@ def added(factors: list[Factor]) -> Factor:
     for factor in factors[1:]:
         total = total + factor.gradients()
     return Formed(total)
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Of a parameter's gradients: what :func:`sums` gives."""
-
-    squared_norms: Tensor  # (n, k)
-    total: Tensor  # (size,)
-    squares: Tensor  # (size,)
-    compact: Factor | None
-
-
-def sums(factor: Factor, *, keep: bool = False) -> Sums:
-    """Squared norms, the total and the squared entries' sum in one go.
-
-    Gradients over several positions must be formed for their squares, which then serve for all
-    three, few enough at a time to stay in the processor's cache. ``keep`` gives back the smallest
-    factor that the gradients follow from.
-    """
-    if not isinstance(factor, Outer) or factor.b.shape[3] == 1:
-        # Sums over positions are kept, not what they are of.
-        kept = (Formed(factor.g) if isinstance(factor, Formed) else factor) if keep else None
-        return Sums(factor.squared_norms(), factor.total(), factor.squares(), kept)
-    n, k, g, _, o = factor.b.shape
-    size = g * o * factor.a.shape[-1]
-    norms = factor.b.new_empty(n, k)
-    total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
-    whole = factor.gradients() if keep and k * size < _numbers(factor) else None
-    step = max(1, _CACHED // (k * size))
-    for start in range(0, n, step):
-        part = slice(start, min(start + step, n))
-        G = factor.chosen(part).gradients() if whole is None else whole[part]
-        total += G.sum(dim=(0, 1))
-        G = G.square_() if whole is None else G.square()
-        squares += G.sum(dim=(0, 1))
-        norms[part] = G.sum(dim=2)
-    compact = factor if whole is None else Formed(whole)
-    return Sums(norms, total, squares, compact if keep else None)
-
-
-def compact_numbers(factor: Factor) -> int:
-    """How many numbers an example's gradients take in the ``compact`` form of :func:`sums`."""
-    if isinstance(factor, Formed):
-        return int(factor.g[0].numel())
-    if isinstance(factor, Lookup):
-        return int(factor.b[0].numel())
-    assert isinstance(factor, Outer)
-    _, k, g, _, o = factor.b.shape
-    return min(_numbers(factor), int(k * g * o * factor.a.shape[-1]))
-
-
-def _numbers(factor: Outer) -> int:
-    return int(factor.a[0].numel() + factor.b[0].numel())

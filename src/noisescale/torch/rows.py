@@ -95,7 +95,7 @@ class ExampleGradients:
         )
         found = self.factors(slice(0, 1), torch.zeros_like(outputs)[:, None])
         return tuple(
-            Weight(f.a.shape[-1], f.b.shape[-1], f.a.shape[2], f.a.shape[1])
+            Weight(f.width, f.b.shape[-1], f.b.shape[3], f.b.shape[2])
             for f in found.values()
             if isinstance(f, Outer)
         )
