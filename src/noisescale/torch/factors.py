@@ -111,7 +111,8 @@ class Outer:
             pushed = (b.reshape(n * k * T, o) @ V).reshape(n, k, T * i)
             return pushed.mul_(a[:, None]).sum(dim=2)
         pushed = (a.reshape(n * T, i) @ V.T).reshape(n, 1, T * o)
-        return (b.reshape(n, k, T * o) * pushed).sum(dim=2)
+        b = b.reshape(n, k, T * o)
+        return (pushed.mul_(b) if k == 1 else pushed * b).sum(dim=2)
 
     def kernel(self, other: Factor) -> Tensor:
         """Gram matrices of inputs and of output gradients, multiplied entry by entry."""

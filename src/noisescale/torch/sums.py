@@ -8,11 +8,16 @@ few enough at a time to stay in the processor's cache. Others have them from the
 """
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
+import torch
 from torch import Tensor
 
 from noisescale.torch.factors import Factor, Formed, Lookup, Outer
 
+Groups = list[tuple[list[str], Factor]]  # parameters' names, and their gradients side by side
+
+_SMALL = 1 << 12  # numbers of gradients that are put together with others
 _CACHED = 1 << 18  # numbers of gradients that are formed, squared and added up in one go
 
 
@@ -24,6 +29,19 @@ class Sums:
     total: Tensor  # (size,)
     squares: Tensor  # (size,)
     compact: Factor | None
+
+
+def grouped(found: dict[str, Factor]) -> Groups:
+    """Factors by parameter, those of biases and norms in one: a few operations serve them all."""
+    formed = {name: factor.g for name, factor in found.items() if _is_small(factor)}
+    groups: Groups = [([name], factor) for name, factor in found.items() if name not in formed]
+    if formed:
+        groups.append((list(formed), Formed(torch.cat(list(formed.values()), dim=2))))
+    return groups
+
+
+def _is_small(factor: Factor) -> TypeGuard[Formed]:
+    return isinstance(factor, Formed) and factor.g.shape[2] <= _SMALL
 
 
 def sums(factor: Factor, *, keep: bool = False) -> Sums:
