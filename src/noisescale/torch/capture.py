@@ -104,7 +104,10 @@ class Recording:
         return {p for layer in left for p in layer.parameters.values()}
 
     def factors(self, coefficients: Tensor) -> dict[str, Factor]:
-        """Of the followed parameters, for k rows of each example: coefficients (n, k, C)."""
+        """Of the followed parameters, for k rows of each example: coefficients (n, k, C).
+
+        Once: the graph is gone afterwards.
+        """
         n, k, _ = coefficients.shape
         edges = [use.edge for use in self.uses]
         passes = [
@@ -112,7 +115,7 @@ class Recording:
                 self.outputs,
                 edges,
                 grad_outputs=coefficients[:, j],
-                retain_graph=True,
+                retain_graph=j < k - 1,  # the last pass frees what it has used
                 allow_unused=True,
             )
             for j in range(k if edges else 0)

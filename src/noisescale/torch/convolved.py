@@ -52,12 +52,12 @@ class Convolved(Outer):
         """Without patches."""
         return int(self.x[0].numel() + self.z[0].numel())
 
-    def gradients(self) -> Tensor:
+    def gradients(self, room: Tensor | None = None) -> Tensor:
         """By one convolution where that is faster and there is one gradient an example."""
         n, k = self.z.shape[:2]
         if k == 1 and is_one_convolution(self.layer, self.z.shape[3:].numel()):
             return weight_gradients(self.layer, self.x, self.z[:, 0]).reshape(n, 1, -1)
-        return super().gradients()
+        return super().gradients(room)
 
     def along(self, direction: Tensor) -> Tensor:
         """Output gradients with what the direction, as a weight, makes of the inputs."""

@@ -83,8 +83,11 @@ class Outer:
         """That an example's gradients follow from."""
         return int(self.a[0].numel() + self.b[0].numel())
 
-    def gradients(self) -> Tensor:
-        """By one product of matrices an example, all its k gradients in one."""
+    def gradients(self, room: Tensor | None = None) -> Tensor:
+        """By one product of matrices an example, all its k gradients in one.
+
+        ``room`` (n or more, k, size) may hold them, instead of new memory.
+        """
         n, k, g, T, o = self.b.shape
         i = self.a.shape[-1]
         a = self.a.reshape(n * g, T, i)
@@ -93,7 +96,10 @@ class Outer:
             made = torch.bmm(a.mT, b).reshape(n, i, k, o).permute(0, 2, 1, 3)
             return made.reshape(n, k, i * o)
         if k == 1:  # nothing to be moved
-            return torch.bmm(self.b[:, 0].flatten(0, 1).mT, a).reshape(n, 1, g * o * i)
+            b, own = self.b[:, 0].flatten(0, 1).mT, None
+            if room is not None and not (a.requires_grad or b.requires_grad):
+                own = room[:n].view(n * g, o, i)
+            return torch.bmm(b, a, out=own).reshape(n, 1, g * o * i)
         b = self.b.permute(0, 2, 1, 4, 3).reshape(n * g, k * o, T)
         made = torch.bmm(b, a).reshape(n, g, k, o * i)
         return made.transpose(1, 2).reshape(n, k, g * o * i)

@@ -58,10 +58,11 @@ def sums(factor: Factor, *, keep: bool = False) -> Sums:
     norms = factor.b.new_empty(n, k)
     total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
     formed = factor.b.new_empty(n, k, size) if keep and _is_formed(factor) else None
-    step = max(1, _CACHED // (k * size))
+    step = min(n, max(1, _CACHED // (k * size)))
+    room = factor.b.new_empty(step, k, size)  # which stays in the cache
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
-        G = factor.chosen(part).gradients()
+        G = factor.chosen(part).gradients(room)
         if formed is not None:
             formed[part] = G
         rows = G.flatten(0, 1)
