@@ -10,6 +10,7 @@ convolution that has n times as many groups, an example in each; and the product
 with a direction V is that of b with the convolution of the inputs by V. Neither makes patches.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import torch
@@ -58,6 +59,11 @@ class Convolved(Outer):
         if k == 1 and is_one_convolution(self.layer, self.z.shape[3:].numel()):
             return weight_gradients(self.layer, self.x, self.z[:, 0]).reshape(n, 1, -1)
         return super().gradients(room)
+
+    def inputs(self, positions: int) -> Iterator[Tensor]:
+        """Few patches at a time, which stay in the processor's cache."""
+        for x in self.x.split(max(1, positions // self.b.shape[3])):
+            yield patches(self.layer, x)
 
     def along(self, direction: Tensor) -> Tensor:
         """Output gradients with what the direction, as a weight, makes of the inputs."""

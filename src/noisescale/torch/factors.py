@@ -15,6 +15,7 @@ positions; i and o, the widths of inputs and outputs. Every class has the same n
 ``chosen``, ``kernel_flops``.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -103,6 +104,10 @@ class Outer:
         b = self.b.permute(0, 2, 1, 4, 3).reshape(n * g, k * o, T)
         made = torch.bmm(b, a).reshape(n, g, k, o * i)
         return made.transpose(1, 2).reshape(n, k, g * o * i)
+
+    def inputs(self, positions: int) -> Iterator[Tensor]:
+        """Those of all examples, (m, g, T, i) at a time; ``positions`` at most if they are made."""
+        yield self.a
 
     def along(self, direction: Tensor) -> Tensor:
         """sum_t b_t . (V a_t), or (V' b_t) . a_t where that is shorter."""
