@@ -239,7 +239,9 @@ class ByExamples:
     def _order(self, found: Groups) -> torch.Tensor:
         """Where each entry of the flat parameters lies among these groups."""
         columns = self.gradients("float32").columns
-        parts = [torch.arange(columns[n].start, columns[n].stop) for names, _ in found for n in names]
+        parts = [
+            torch.arange(columns[n].start, columns[n].stop) for names, _ in found for n in names
+        ]
         return torch.argsort(torch.cat(parts)).to(self.model.device)
 
     def _factor_blocks(self) -> Iterator[tuple[slice, Groups]]:

@@ -133,9 +133,7 @@ class Recording:
         return {name: added(each) for name, each in parts.items()}
 
 
-def record(
-    plan: Plan, n: int, run: Callable[[], Tensor], *, guess: bool = False
-) -> Recording:
+def record(plan: Plan, n: int, run: Callable[[], Tensor], *, guess: bool = False) -> Recording:
     """The recording of ``run()``, a forward pass over ``n`` examples with fixed parameters.
 
     With ``guess``, layers that see no axis of ``n`` examples join the plan's shared ones.
