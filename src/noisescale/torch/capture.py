@@ -2,14 +2,15 @@
 
 One forward pass over n examples, with hooks on every module that has a rule
 (:mod:`noisescale.torch.layer_rules`), keeps inputs a, and where outputs z stand in the graph;
-reverse passes from the model's outputs to all z at once give the output gradients b of k rows c' J_i
-of every example. Each pass does only half of an ordinary one's work: no parameter's gradient is
+reverse passes from the model's outputs to all z at once give the output gradients b of k rows c'
+J_i of every example. Each does only half of an ordinary one's work: no parameter's gradient is
 formed.
 
-A parameter is followed by rules if every module that holds it has one and, among a few examples, the
-gradients of the first and the last are those of plain differentiation, one example at a time. That comparison finds out
-whatever rules cannot know: a weight that is used elsewhere by name, examples that lie along another
-axis, layers that were wrapped. The gradients of all other parameters are taken example by example.
+A parameter is followed by rules if every module that holds it has one and, among a few examples,
+the gradients of the first and the last are those of plain differentiation, one example at a time.
+That comparison finds out whatever rules cannot know: a weight that is used elsewhere by name,
+examples that lie along another axis, layers that were wrapped. The gradients of all other
+parameters are taken example by example.
 """
 
 from collections import defaultdict

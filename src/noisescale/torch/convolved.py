@@ -13,7 +13,6 @@ with a direction V is that of b with the convolution of the inputs by V. Neither
 from collections.abc import Iterator
 from functools import cached_property
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -99,7 +98,7 @@ def is_one_convolution(layer: nn.Module, places: int) -> bool:
 
 
 def weight_gradients(layer: nn.Module, x: Tensor, z: Tensor) -> Tensor:
-    """Of n examples, from gradients z (n, channels, ...): (n channels, i, ...), one after another."""
+    """Of n examples, one after another, from z (n, channels, ...): (n channels, i, ...)."""
     n, (o, *shape) = len(x), layer.weight.shape
     weight_gradient = nn.grad.conv1d_weight if x.ndim == 3 else nn.grad.conv2d_weight
     made: Tensor = weight_gradient(

@@ -96,7 +96,7 @@ class Gram:
 
     def add(self, x: torch.Tensor) -> None:
         """Another block (n, T, d)."""
-        n, T, d = x.shape
+        _, T, d = x.shape
         if T == 1:
             self._waiting.append(x[:, 0])
             if sum(map(len, self._waiting)) >= max(d, _TERMS):

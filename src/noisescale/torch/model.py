@@ -1,9 +1,10 @@
 """A module as a function of its flat free parameters: outputs at any point, in either precision.
 
 Its twins are copies in evaluation mode, in float64 and float32; the module itself is not touched.
-While a twin runs, attention takes the backend that differentiates in every mode (``math``) unless
-one reverse pass is all that follows, the fused fast path of ``nn.TransformerEncoderLayer`` is off, and tensors that the module makes itself
-(``torch.zeros`` for a first state) have its precision; all is as before afterwards.
+While a twin runs, attention takes the backend that differentiates in every mode (``math``), unless
+one reverse pass is all that follows; the fused fast path of ``nn.TransformerEncoderLayer`` is off,
+and tensors that the module makes itself (``torch.zeros`` for a first state) have its precision; all
+is as before afterwards.
 """
 
 import copy

@@ -87,5 +87,5 @@ def compact_numbers(factor: Factor) -> int:
 
 def _is_formed(factor: Outer) -> bool:
     """Whether gradients are smaller than inputs and output gradients at all positions are."""
-    _, k, g, T, o = factor.b.shape
+    _, k, _, T, o = factor.b.shape
     return bool(k * o * factor.width < T * (factor.width + k * o))
