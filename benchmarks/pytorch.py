@@ -14,7 +14,7 @@ All of it takes less than MINUTES (25 by default). Cells whose counted operation
 than SECONDS (200 by default) are not run, any cell is stopped after twice that and a minute, and
 Lanczos comes last, with two probes: its standard error is in the note. Nobody gets more than most
 of the memory that is free. What was not run says why. A sequence of 32 characters among 65 has
-2,048 rows of the Gauss-Newton matrix, so that the transformer's evidence is that of 5 sequences;
+2,048 rows of the Gauss-Newton matrix, so that the transformer's evidence is that of 3 sequences;
 with 200 there are the predictions. "Plain rows" is the exact value as anyone would write it, from a
 product of the Jacobian's rows. ``--small`` tries the script out: few examples, few steps of
 training, and 20 for SECONDS. MODEL,N and LIBRARY,METHOD choose cells (cnn,2000 noisescale,kfac).
@@ -41,7 +41,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "pytorch.csv"
 PRIOR = 1.0
-SHAPES = [("cnn", 200), ("gpt", 200), ("gpt", 5), ("cnn", 2_000), ("mlp", 1_000)]
+SHAPES = [("cnn", 200), ("gpt", 200), ("gpt", 3), ("cnn", 2_000), ("mlp", 1_000)]
 STEPS = {"cnn": 300, "mlp": 300, "gpt": 50}  # of training
 SMALL = [("mlp", 20), ("gpt", 3), ("cnn", 20)]
 CELLS = [

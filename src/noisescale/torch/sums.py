@@ -18,7 +18,7 @@ from noisescale.torch.factors import Factor, Formed, Lookup, Outer
 Groups = list[tuple[list[str], Factor]]  # parameters' names, and their gradients side by side
 
 _SMALL = 1 << 12  # numbers of gradients that are put together with others
-_CACHED = 1 << 18  # numbers of gradients that are formed, squared and added up in one go
+_CACHED = 1 << 19  # numbers of gradients that are formed, squared and added up in one go
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +60,16 @@ def sums(factor: Factor, *, keep: bool = False) -> Sums:
     formed = factor.b.new_empty(n, k, size) if keep and _is_formed(factor) else None
     step = min(n, max(1, _CACHED // (k * size)))
     room = factor.b.new_empty(step, k, size)  # which stays in the cache
+    ones = factor.b.new_ones(step * k)
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
         G = factor.chosen(part).gradients(room)
         if formed is not None:
             formed[part] = G
         rows = G.flatten(0, 1)
-        total += rows.sum(dim=0)
-        rows = rows.square_()
-        squares += rows.sum(dim=0)
+        every = ones[: len(rows)]
+        total.addmv_(rows.T, every)
+        squares.addmv_(rows.square_().T, every)
         norms[part] = rows.sum(dim=1).reshape(-1, k)
     compact = factor if formed is None else Formed(formed)
     return Sums(norms, total, squares, compact if keep else None)
