@@ -1,21 +1,26 @@
 """Evidence and gradient noise of PyTorch modules beside their peers: time, memory, value.
 
-    python benchmarks/pytorch.py [SECONDS] [MODEL,N ...] [--small]
+    python benchmarks/pytorch.py [SECONDS [MINUTES]] [MODEL,N | LIBRARY,METHOD ...] [--small]
 
 Each module (``models.py``) is trained for some steps first. Then every cell is a process of its
 own: one evidence by one method of noisescale, of laplace-torch (full, kfac, diagonal, and the last
 layer's full matrix) or from curvlinops' operators; or gradient noise by noisescale, by BackPACK's
 extensions, or by a loop over examples. Its time is that of the whole call, after one on a few
 examples that loads what is needed, in seconds of CPU on one thread, so that what else the machine
-does matters little; its memory the peak beyond what was there before. noisescale's prediction
-stands beside; cells whose counted operations would take more than SECONDS (300 by default) are not
-run, and peers are stopped some time after. Nobody gets more than most of the memory that is free.
-"Plain rows" is the exact value as anyone would write it, from a product of the Jacobian's rows.
-``--small`` tries the script out: few examples, few steps of training, two probes where a method
-draws them, and 20 for SECONDS.
+does matters little; the median of three calls if the first takes less than two seconds. Its memory
+is the peak of the first call beyond what was there before. noisescale's prediction stands beside.
 
-Results go to results/pytorch.csv, row by row; a run that was stopped goes on where it was, or with
-the shapes that are named (cnn,2000), so delete that file for measurements anew.
+All of it takes less than MINUTES (25 by default). Cells whose counted operations would take more
+than SECONDS (200 by default) are not run, any cell is stopped after twice that and a minute, and
+Lanczos comes last, with two probes: its standard error is in the note. Nobody gets more than most
+of the memory that is free. What was not run says why. A sequence of 32 characters among 65 has
+2,048 rows of the Gauss-Newton matrix, so that the transformer's evidence is that of 3 sequences;
+with 200 there are the predictions. "Plain rows" is the exact value as anyone would write it, from a
+product of the Jacobian's rows. ``--small`` tries the script out: few examples, few steps of
+training, and 20 for SECONDS. MODEL,N and LIBRARY,METHOD choose cells (cnn,2000 noisescale,kfac).
+
+Results go to results/pytorch.csv, row by row; a run that was stopped goes on where it was, so
+delete that file for measurements anew.
 """
 
 import contextlib
@@ -26,30 +31,30 @@ import json
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "pytorch.csv"
 PRIOR = 1.0
-SHAPES = [("cnn", 200), ("gpt", 200), ("cnn", 2_000), ("mlp", 1_000)]
+SHAPES = [("cnn", 200), ("gpt", 200), ("gpt", 3), ("cnn", 2_000), ("mlp", 1_000)]
 STEPS = {"cnn": 300, "mlp": 300, "gpt": 50}  # of training
-SMALL = [("mlp", 20), ("gpt", 4), ("cnn", 20)]
-EVIDENCES = [
-    *(("noisescale", method) for method in ("kfac", "dual", "diagonal", "last layer")),
-    *(("laplace-torch", method) for method in ("kron", "last layer", "full")),
+SMALL = [("mlp", 20), ("gpt", 3), ("cnn", 20)]
+CELLS = [
+    *((library, "noise") for library in ("noisescale", "loop", "backpack")),
+    *(("noisescale", method) for method in ("kfac", "dual", "diagonal", "last layer", "dense")),
+    *(("laplace-torch", method) for method in ("kron", "diag", "last layer", "full")),
     ("plain rows", "dual"),
-    *(("noisescale", method) for method in ("dense", "lanczos")),
-    ("laplace-torch", "diag"),
-    ("curvlinops", "lanczos"),
     ("curvlinops", "kfac"),
+    *((library, "lanczos") for library in ("noisescale", "curvlinops")),
 ]
-NOISES = [("noisescale", "noise"), ("loop", "noise"), ("backpack", "noise")]
-_WHOLE = {("full", "laplace-torch"), ("kfac", "curvlinops")}  # p x p matrices, dense
+_FEW = {"cnn": 4, "mlp": 4, "gpt": 1}  # examples of a first call
+_PROBES = 2
+_SHORT, _TIMES = 2.0, 3  # seconds of a call that is made so many times
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _LAST = {"cnn": "10", "mlp": "2", "gpt": "head"}  # layers
 _RATE = 2e10  # operations a second that one thread may be expected to do
@@ -90,22 +95,26 @@ def bounded() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + int(_MOST * free),) * 2)
 
 
-def evidence_by(
-    library: str, method: str, module, data, probes: int, last: str
-) -> Callable[[], float]:
-    """The function that a cell measures; it returns the log evidence."""
+def evidence_by(library: str, method: str, module, data, last: str) -> tuple[float, str]:
+    """What a cell measures: the log evidence, and what there is to say of it."""
     if library == "noisescale":
         import noisescale.torch as nst
 
-        settings = {"prior_precision": PRIOR, "method": method, "max_probes": probes}
+        settings = {"prior_precision": PRIOR, "method": method, "max_probes": _PROBES}
         if method == "last layer":
             settings |= {"method": "dense", "select": last}
-        return lambda: nst.log_evidence(module, data, **settings).log_evidence
+        found = nst.log_evidence(module, data, **settings)
+        return found.log_evidence, estimated(found) if method == "lanczos" else ""
     if library == "plain rows":
-        return lambda: plain_rows(module, data)
+        return plain_rows(module, data), ""
     if library == "curvlinops":
-        return lambda: by_curvlinops(module, data, method, probes)
-    return lambda: by_laplace(module, data, method)
+        kfac = method == "kfac"
+        return (kfac_of_curvlinops if kfac else lanczos_of_curvlinops)(module, data)
+    return by_laplace(module, data, method)
+
+
+def estimated(evidence) -> str:
+    return f"standard error {evidence.log_evidence_std:.2g} from {_PROBES} probes"
 
 
 def plain_rows(module, data) -> float:
@@ -140,11 +149,12 @@ def plain_rows(module, data) -> float:
     return -nll - penalty - float(np.log(np.diag(factor)).sum())
 
 
-def by_laplace(module, data, method: str) -> float:
+def by_laplace(module, data, method: str) -> tuple[float, str]:
     import torch
     from laplace import Laplace
 
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data), batch_size=100)
+    size = 10 if method == "diag" else 100  # all of a batch's Jacobians are held at once
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data), batch_size=size)
     last = method == "last layer"
     laplace = Laplace(
         module,
@@ -154,50 +164,94 @@ def by_laplace(module, data, method: str) -> float:
         prior_precision=PRIOR,
     )
     laplace.fit(loader)
-    return float(laplace.log_marginal_likelihood())
+    return float(laplace.log_marginal_likelihood()), "batches of 10" if method == "diag" else ""
 
 
-def by_curvlinops(module, data, method: str, probes: int) -> float:
-    """The same formula from curvlinops' Gauss-Newton operators."""
+def for_curvlinops(module, data) -> tuple:
+    """A module whose classes come second, its loss, parameters, batches, nll and penalty."""
     import torch
-    from curvlinops import GGNLinearOperator, KFACLinearOperator
+
+    class ClassesSecond(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x):
+            return self.inner(x).movedim(-1, 1)
 
     x, y = data
+    module, loss = ClassesSecond(), torch.nn.CrossEntropyLoss(reduction="sum")
     params = [p for p in module.parameters() if p.requires_grad]
-    loss = torch.nn.CrossEntropyLoss(reduction="sum")
-    if y.ndim > 1:
-        raise NotImplementedError("a loss over sequences needs another module")
-    nll = float(loss(module(x), y))
-    penalty = 0.5 * PRIOR * sum(float((p**2).sum()) for p in params)
-    blocks = [(x[s : s + 100], y[s : s + 100]) for s in range(0, len(x), 100)]
-    if method == "kfac":
-        operator = KFACLinearOperator(
-            module, loss, params, blocks, fisher_type="type-2", check_deterministic=False
-        )
-        log_det = float((operator.to_dense() / PRIOR + torch.eye(operator.shape[0])).logdet())
-        return -nll - penalty - 0.5 * log_det
+    size = 100 if y.ndim == 1 else 5
+    blocks = [(x[s : s + size], y[s : s + size]) for s in range(0, len(x), size)]
+    with torch.no_grad():
+        nll = sum(float(loss(module(x), y)) for x, y in blocks)
+        penalty = 0.5 * PRIOR * sum(float((p**2).sum()) for p in params)
+    return module, loss, params, blocks, nll, penalty
+
+
+def kfac_of_curvlinops(module, data) -> tuple[float, str]:
+    """ln|I + B x A| and ln|I + B| from the eigenvalues of its factors, which it keeps."""
+    import torch
+    from curvlinops import KFACLinearOperator
+
+    module, loss, params, blocks, nll, penalty = for_curvlinops(module, data)
+    operator = KFACLinearOperator(
+        module, loss, params, blocks, fisher_type="type-2", check_deterministic=False
+    )
+    operator.compute_kronecker_factors()
+    state = operator.state_dict()
+    log_det = 0.0
+    for name, B in state["gradient_covariances"].items():
+        gamma = torch.linalg.eigvalsh(B).clamp(min=0).double() / PRIOR
+        alpha = torch.linalg.eigvalsh(state["input_covariances"][name]).clamp(min=0).double()
+        log_det += float(torch.log1p(torch.outer(gamma, alpha)).sum())
+        if module.get_submodule(name).bias is not None:
+            log_det += float(torch.log1p(gamma).sum())
+    return -nll - penalty - 0.5 * log_det, "the eigenvalues of its factors"
+
+
+def lanczos_of_curvlinops(module, data) -> tuple[float, str]:
+    """noisescale's quadrature with products by its operator, in float32."""
+    import numpy as np
+    import scipy.sparse.linalg
+    from curvlinops import GGNLinearOperator
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     import noisescale as ns
 
+    module, loss, params, blocks, nll, penalty = for_curvlinops(module, data)
     operator = GGNLinearOperator(module, loss, params, blocks, check_deterministic=False)
-    return ns.log_evidence_from_operator(
-        operator.to_scipy(),
+    theirs, counted = operator.to_scipy(), [0]
+
+    def product(V):
+        counted[0] += V.shape[1] if V.ndim == 2 else 1
+        with sdpa_kernel(SDPBackend.MATH):  # whose second derivatives there are
+            return theirs @ V.astype(np.float32)
+
+    curvature = scipy.sparse.linalg.LinearOperator(
+        operator.shape, matvec=product, rmatvec=product, matmat=product, dtype=np.float32
+    )
+    found = ns.log_evidence_from_operator(
+        curvature,
         nll=nll,
         penalty=penalty,
         prior_precision=PRIOR,
-        n_train=len(x),
-        n_classes=10,
+        n_train=len(data[0]),
+        log_null=0.0,
         method="lanczos",
-        max_probes=probes,
-    ).log_evidence
+        max_probes=_PROBES,
+    )
+    return found.log_evidence, f"{estimated(found)}, {counted[0]} products"
 
 
-def noise_by(library: str, module, data) -> Callable[[], float]:
-    """The function that a cell measures; it returns tr S."""
+def noise_by(library: str, module, data) -> float:
+    """What a cell measures: tr S."""
     if library == "noisescale":
         import noisescale.torch as nst
 
-        return lambda: nst.gradient_noise(module, data).trace
-    return lambda: trace_of(*(by_loop if library == "loop" else by_backpack)(module, data))
+        return nst.gradient_noise(module, data).trace
+    return trace_of(*(by_loop if library == "loop" else by_backpack)(module, data))
 
 
 def trace_of(sq_norms: float, total: list, n: int) -> float:
@@ -232,8 +286,6 @@ def by_backpack(module, data) -> tuple[float, list, int]:
     from backpack.extensions import BatchL2Grad, SumGradSquared
 
     x, y = data
-    if y.ndim > 1:
-        raise NotImplementedError("no extension for attention and embeddings over sequences")
     module, loss = extend(module), extend(torch.nn.CrossEntropyLoss(reduction="sum"))
     total = [torch.zeros_like(p) for p in module.parameters()]
     sq_norms = 0.0
@@ -248,27 +300,43 @@ def by_backpack(module, data) -> tuple[float, list, int]:
 
 
 def predicted(module, data, method: str, patience: float) -> dict:
-    """noisescale's preflight of the same cell."""
-    from noisescale.checks import memory_limit
+    """noisescale's preflight of the same cell, and why it is not run if it is not."""
     from noisescale.errors import InputError
     from noisescale.evidence import timing
-    from noisescale.evidence.preflight import preflight
+    from noisescale.evidence.occam.lanczos import PROBES
+    from noisescale.evidence.occam.term import Accuracy
+    from noisescale.evidence.preflight import cost, preflight
     from noisescale.torch.problem import TorchProblem
 
     timing.clock = time.process_time  # as the time that stands beside it: seconds of CPU
     problem = TorchProblem(module, data, "categorical")
-    try:
-        plan = preflight(problem.facts(), method, "ggn", problem)
+    share = _PROBES / PROBES if method == "lanczos" else 1.0
+    counted = share * cost(method, "ggn", problem.facts()).work / _RATE
+    short = counted <= patience
+    try:  # a block of its work is measured if there will be more of it
+        few = Accuracy(max_probes=_PROBES)
+        plan = preflight(problem.facts(), method, "ggn", problem if short else None, few)
     except InputError as error:
         return {"note": str(error)}
-    (cost,) = (c for c in plan.costs if c.method == method)
-    fits = cost.memory <= memory_limit()
-    short = cost.work <= patience * _RATE
+    (own,) = (c for c in plan.costs if c.method == method)
     return {
-        "predicted_seconds": cost.seconds,
-        "predicted_gib": cost.memory / 2**30,
-        "note": "does not fit" if not fits else "" if short else "not run: would take too long",
+        "predicted_seconds": own.seconds if own.measured else share * own.seconds,
+        "predicted_gib": own.memory / 2**30,
+        "note": "" if short else f"not run: {counted:,.0f} s by its count of operations",
     }
+
+
+def excuse(name: str, library: str, method: str, n_params: int) -> str:
+    """Why a cell of a peer is not begun at all; nothing if it is."""
+    from noisescale.checks import memory_limit
+
+    if name == "gpt" and library in ("laplace-torch", "plain rows"):
+        return "not run: no likelihood over sequences"
+    if name == "gpt" and library == "backpack":
+        return "not run: no extension for attention and tables"
+    if (library, method) == ("laplace-torch", "full") and 12.0 * n_params**2 > memory_limit():
+        return "not run: p x p matrices do not fit"
+    return ""
 
 
 def trained(name: str, n: int, steps: int, file: str) -> None:
@@ -282,12 +350,9 @@ def trained(name: str, n: int, steps: int, file: str) -> None:
     models.torch.save(module.state_dict(), file)
 
 
-def cell(
-    name: str, n: int, library: str, method: str, patience: float, probes: int, file: str
-) -> dict:
+def cell(name: str, n: int, library: str, method: str, patience: float, file: str) -> dict:
     """Measured in this process, which does nothing else."""
     import models
-    from noisescale.checks import memory_limit
 
     warnings.simplefilter("ignore")
     models.torch.set_num_threads(1)
@@ -297,32 +362,34 @@ def cell(
     module.eval()
     row: dict = {"n_params": sum(p.numel() for p in module.parameters())}
 
-    def run(module, data) -> float:
+    def run(data) -> tuple[float, str]:
+        own = copy.deepcopy(module)
         if method == "noise":
-            return noise_by(library, module, data)()
-        return evidence_by(library, method, module, data, probes, _LAST[name])()
+            return noise_by(library, own, data), ""
+        return evidence_by(library, method, own, data, _LAST[name])
 
-    if method != "noise":
-        if library == "noisescale" and method != "last layer":
-            row |= predicted(module, data, method, patience)
-            if row["note"]:
-                return row
-        elif library != "noisescale" and name == "gpt":
-            return row | {"note": "no likelihood over sequences"}
-        elif (method, library) in _WHOLE and 12.0 * row["n_params"] ** 2 > memory_limit():
-            return row | {"note": "not run: p x p matrices do not fit"}
+    if reason := excuse(name, library, method, row["n_params"]):
+        return row | {"note": reason}
+    if library == "noisescale" and method not in ("noise", "last layer"):
+        row |= predicted(module, data, method, patience)
+        if row["note"]:
+            return row
     if library in _PACKAGES:  # what importing takes is not the method's
         importlib.import_module(_PACKAGES[library])
     with contextlib.suppress(Exception):  # whatever it is will be met again below
-        run(copy.deepcopy(module), tuple(part[:4] for part in data))
+        run(tuple(part[: max(_FEW[name], 3 if method == "noise" else 1)] for part in data))
     bounded()
-    before, began = begin_again(), time.process_time()
+    before, took = begin_again(), []
     try:
-        row["value"] = run(module, data)
+        while not took or (took[0] < _SHORT and len(took) < _TIMES):
+            began = time.process_time()
+            row["value"], row["note"] = run(data)
+            took.append(time.process_time() - began)
+            row.setdefault("gib", peak() - before)
     except (NotImplementedError, RuntimeError, MemoryError, ValueError) as error:
         reason = (str(error).strip().splitlines() or ["out of memory"])[0][:120]
         return row | {"note": f"{type(error).__name__}: {reason}"}
-    return row | {"seconds": time.process_time() - began, "gib": peak() - before}
+    return row | {"seconds": statistics.median(took)}
 
 
 def asked(*arguments, patience: float) -> dict:
@@ -341,37 +408,48 @@ def asked(*arguments, patience: float) -> dict:
 
 
 def main() -> None:
-    arguments = [a for a in sys.argv[1:] if not a.startswith("--") and "," not in a]
-    named = [a for a in sys.argv[1:] if "," in a]
+    began = time.monotonic()
+    numbers = [float(a) for a in sys.argv[1:] if not a.startswith("--") and "," not in a]
+    named = [tuple(a.split(",")) for a in sys.argv[1:] if "," in a]
     small = "--small" in sys.argv
-    patience = float(arguments[0]) if arguments else 20.0 if small else 300.0
-    probes = 2 if small else 64
-    known = {}
+    patience = numbers[0] if numbers else 20.0 if small else 200.0
+    minutes = numbers[1] if len(numbers) > 1 else 25.0
+    shapes, rows = SMALL if small else SHAPES, {}
     if RESULTS.exists() and not small:
         with RESULTS.open(newline="", encoding="utf-8") as file:
-            key = ("model", "library", "method", "n_train")
-            known = {tuple(row[name] for name in key): row for row in csv.DictReader(file)}
-    rows = []
-    for name, n in SMALL if small else SHAPES:
-        with tempfile.TemporaryDirectory() as folder:
-            file = f"{folder}/module.pt"
-            for library, method in [*NOISES, *EVIDENCES]:
-                row = known.get((name, library, method, str(n)))
-                if row is None and named and f"{name},{n}" not in named:
-                    continue
-                if row is None:
-                    if not Path(file).exists():
-                        training = [name, n, 5 if small else STEPS[name], file]
-                        asked("--train", json.dumps(training), patience=3600)
-                    cell = [name, n, library, method, patience, probes, file]
-                    found = asked("--cell", json.dumps(cell), patience=2 * patience + 60)
-                    row = {"model": name, "n_train": n, "library": library, "method": method}
-                    row |= found
-                rows.append(row)
-                print(json.dumps(row), flush=True)
-                known.pop((name, library, method, str(n)), None)
-                if not small:
-                    keep([*rows, *known.values()])
+            for row in csv.DictReader(file):
+                rows[row["model"], int(row["n_train"]), row["library"], row["method"]] = row
+    every = [(*shape, *way) for shape in shapes for way in CELLS]
+    with tempfile.TemporaryDirectory() as folder:
+        # What takes long comes last, when all else is there.
+        for key in sorted(every, key=lambda key: key[3] == "lanczos"):
+            name, n, library, method = key
+            if key in rows or not is_named(key, named):
+                continue
+            left = 60 * minutes - (time.monotonic() - began)
+            row = {"model": name, "n_train": n, "library": library, "method": method}
+            if left < 10:
+                row |= {"note": f"not run: {minutes:.0f} minutes were over"}
+            else:
+                file = f"{folder}/{name}-{n}.pt"
+                if not Path(file).exists():
+                    training = [name, n, 5 if small else STEPS[name], file]
+                    asked("--train", json.dumps(training), patience=left)
+                limit = min(2 * patience + 60, left)
+                arguments = json.dumps([name, n, library, method, patience, file])
+                row |= asked("--cell", arguments, patience=limit)
+            rows[key] = row
+            print(json.dumps(row), flush=True)
+            if not small:
+                keep([rows[key] for key in every if key in rows])
+
+
+def is_named(key: tuple, named: list[tuple[str, str]]) -> bool:
+    """Whether a cell's shape and its way are among those that were named, if any were."""
+    name, n, library, method = key
+    ways = [pair for pair in named if pair in CELLS]
+    shapes = [pair for pair in named if pair not in CELLS]
+    return (not shapes or (name, str(n)) in shapes) and (not ways or (library, method) in ways)
 
 
 def keep(rows: list[dict]) -> None:

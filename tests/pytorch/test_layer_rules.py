@@ -5,7 +5,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
 from noisescale.torch import layer_rules  # noqa: E402
 from noisescale.torch.capture import checked_plan, layers_with_rules, record  # noqa: E402
-from noisescale.torch.factors import Formed, Outer, compact_numbers, sums  # noqa: E402
+from noisescale.torch.factors import Formed, Outer  # noqa: E402
+from noisescale.torch.sums import compact_numbers, sums  # noqa: E402
 
 nn = torch.nn
 pytestmark = [
@@ -216,6 +217,58 @@ def test_what_rules_cannot_follow_is_left_out():
         wanted = torch.stack([plain(i, c[i, 0])[name].reshape(-1) for i in range(4)])
         torch.testing.assert_close(factor.gradients()[:, 0], wanted)
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_operations_in_place_behind_layers():
+    """On a convolution's output, and on that of a Linear layer, which is a view in a sequence."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv1d(2, 4, 3),
+        nn.ReLU(inplace=True),
+        nn.Linear(5, 6),
+        nn.ReLU(inplace=True),
+        nn.Linear(6, 3),
+        nn.Hardtanh(inplace=True),
+        nn.Flatten(),
+    ).double()
+    x = torch.randn(4, 2, 7, dtype=torch.float64)
+    plan, run, plain = plan_of(model, x)
+    assert plan.followed == {name for name, _ in model.named_parameters()}
+    c = torch.randn(4, 2, 12, dtype=torch.float64)
+    for name, factor in record(plan, 4, run).factors(c).items():
+        for i, j in ((0, 0), (1, 1), (3, 0)):
+            wanted = plain(i, c[i, j])[name].reshape(-1)
+            torch.testing.assert_close(factor.gradients()[i, j], wanted)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Conv1d(6, 4, 3, stride=2, padding=1),
+        lambda: nn.Conv2d(6, 4, 3, padding=1),
+        lambda: nn.Conv2d(6, 4, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),
+        lambda: nn.Conv2d(6, 4, 3, padding=1, padding_mode="reflect"),
+        lambda: nn.Conv2d(1, 4, 3),
+    ],
+)
+def test_a_convolution_without_its_patches(make):
+    """One gradient an example, products with a direction, and sums, against passes one by one."""
+    torch.manual_seed(0)
+    layer = make().double()
+    shape = (layer.in_channels, 9) if isinstance(layer, nn.Conv1d) else (layer.in_channels, 6, 5)
+    a = torch.randn(7, *shape, dtype=torch.float64)
+    b = torch.randn(7, 1, *layer(a).shape[1:], dtype=torch.float64)
+    G = one_by_one(layer, a, b)["weight"]
+    direction = torch.randn(G.shape[2], dtype=torch.float64)
+    factor = layer_rules.factors(layer, [(a, b)])["weight"]
+    torch.testing.assert_close(factor.gradients(), G)
+    torch.testing.assert_close(factor.along(direction), G @ direction)
+    torch.testing.assert_close(torch.cat(list(factor.inputs(20))), factor.a)
+    made = sums(factor, keep=True)
+    torch.testing.assert_close(made.compact.along(direction), G @ direction)
+    torch.testing.assert_close(made.total, G.sum(dim=(0, 1)))
+    torch.testing.assert_close(made.squares, (G**2).sum(dim=(0, 1)))
+    torch.testing.assert_close(made.squared_norms, (G**2).sum(dim=2))
 
 
 def test_layers_without_a_rule():

@@ -26,17 +26,17 @@ from noisescale.evidence.problem import (
     by_examples,
 )
 from noisescale.torch.derivatives import Ways
-from noisescale.torch.factors import Factor, compact_numbers, sums
 from noisescale.torch.kernel import FactorKernel, factor_kernel
 from noisescale.torch.kronecker import kronecker_factors
 from noisescale.torch.model import TorchModel
 from noisescale.torch.rows import ExampleGradients, RowBlock
+from noisescale.torch.sums import Groups, compact_numbers, grouped, sums
 from noisescale.torch.tensors import to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
 BLOCK_FLOPS = 4e9  # of a block: some tenths of a second
 KEPT_BYTES = 1 << 30  # of gradients that are kept to be used a second time
-_HELD = 4  # copies of the activations: inputs, outputs, what derivatives need
+_HELD = 2  # times the activations: what derivatives need, and gradients on their way
 
 
 class ByExamples:
@@ -48,8 +48,13 @@ class ByExamples:
     facts: Callable[[], Facts]
     inputs: Callable[[Any, str], Any]
     targets: Callable[[Any, str], torch.Tensor]
-    apply: Callable[[str, torch.Tensor, Any], torch.Tensor]
     apply_one: Callable[[str, torch.Tensor, Any], torch.Tensor]
+
+    def apply(
+        self, precision: str, w: torch.Tensor, x: Any, *, plainly: bool = False
+    ) -> torch.Tensor:
+        """Outputs (b, C) of a batch; ``plainly`` if one reverse pass is all that follows."""
+        raise NotImplementedError
 
     @property
     def w(self) -> Array:
@@ -91,7 +96,7 @@ class ByExamples:
         return self._gradients[precision]
 
     @cached_property
-    def _kept(self) -> list[tuple[slice, dict[str, Factor]]]:
+    def _kept(self) -> list[tuple[slice, Groups]]:
         """Gradients, until slopes need them."""
         return []
 
@@ -213,26 +218,25 @@ class ByExamples:
     def gradient_moments(self) -> Moments:
         """Sums over per-example gradients, each in float32, added up in float64."""
         N, p = self.n_train, len(self.w)
-        gradients = self.gradients("float32")
-        sq_norms, total, squares = np.zeros(N), np.zeros(p), np.zeros(p)
+        sq_norms, total, squares = (self.tensor(np.zeros(m), "float64") for m in (N, p, p))
         keep: bool | None = None
         self._kept = []
         stage("gradients", N)
         for rows, found in self._factor_blocks():
             if keep is None:
-                keep = 4 * N * sum(map(compact_numbers, found.values())) <= KEPT_BYTES
-            kept: dict[str, Factor] = {}
-            for name, factor in found.items():
-                made, at = sums(factor, keep=keep), gradients.columns[name]
-                sq_norms[rows] += to_numpy(made.squared_norms[:, 0])
-                total[at] += to_numpy(made.total)
-                squares[at] += to_numpy(made.squares)
-                if made.compact is not None:
-                    kept[name] = made.compact
+                keep = 4 * N * sum(compact_numbers(factor) for _, factor in found) <= KEPT_BYTES
+            each = [sums(factor, keep=keep) for _, factor in found]
+            for made in each:
+                sq_norms[rows] += made.squared_norms[:, 0]
+            total += torch.cat([made.total for made in each])
+            squares += torch.cat([made.squares for made in each])
             if keep:
-                self._kept.append((rows, kept))
+                names = [names for names, _ in found]
+                compact = [made.compact for made in each if made.compact is not None]
+                self._kept.append((rows, list(zip(names, compact, strict=True))))
             advance(rows.stop - rows.start)
-        return Moments(sq_norms, total, squares)
+        order = self._order(found)
+        return Moments(*(to_numpy(part) for part in (sq_norms, total[order], squares[order])))
 
     def slopes(self, direction: Array) -> Array:
         """Each example's gradient times ``direction``, in float32.
@@ -240,19 +244,29 @@ class ByExamples:
         From the gradients that :meth:`gradient_moments` kept, if they were few enough; they are
         forgotten then. Else from a second pass over the data.
         """
-        gradients, v = self.gradients("float32"), self.tensor(direction, "float32")
+        columns, v = self.gradients("float32").columns, self.tensor(direction, "float32")
         blocks, self._kept = iter(self._kept) if self._kept else self._factor_blocks(), []
-        along = np.zeros(self.n_train)
+        along = self.tensor(np.zeros(self.n_train), "float64")
         stage("slopes", self.n_train)
         for rows, found in blocks:
-            for name, factor in found.items():
-                along[rows] += to_numpy(factor.along(v[gradients.columns[name]])[:, 0])
+            for names, factor in found:
+                own = [v[columns[name]] for name in names]
+                along[rows] += factor.along(own[0] if len(own) == 1 else torch.cat(own))[:, 0]
             advance(rows.stop - rows.start)
-        return along
+        return to_numpy(along)
 
-    def _factor_blocks(self) -> Iterator[tuple[slice, dict[str, Factor]]]:
+    def _order(self, found: Groups) -> torch.Tensor:
+        """Where each entry of the flat parameters lies among these groups."""
+        columns = self.gradients("float32").columns
+        parts = [
+            torch.arange(columns[n].start, columns[n].stop) for names, _ in found for n in names
+        ]
+        return torch.argsort(torch.cat(parts)).to(self.model.device)
+
+    def _factor_blocks(self) -> Iterator[tuple[slice, Groups]]:
         """The gradient of every example's nll, in float32, a block at a time."""
-        size = self.examples_at_once(1, "float32", columns=0)
+        n_blocks = math.ceil(self.n_train / self.examples_at_once(1, "float32", columns=0))
+        size = math.ceil(self.n_train / n_blocks)
         for start in range(0, self.n_train, size):
             rows = slice(start, min(start + size, self.n_train))
             y = self.targets(rows, "float32")
@@ -260,4 +274,4 @@ class ByExamples:
             def slope(outputs: torch.Tensor, y: torch.Tensor = y) -> torch.Tensor:
                 return grad(lambda z: self.nll(z, y).sum())(outputs)[:, None]
 
-            yield rows, self.gradients("float32").factors(rows, slope)
+            yield rows, grouped(self.gradients("float32").factors(rows, slope))

@@ -1,24 +1,27 @@
 """Recording what layers see: their inputs, and the gradients at their outputs.
 
 One forward pass over n examples, with hooks on every module that has a rule
-(:mod:`noisescale.torch.layer_rules`), keeps inputs a and outputs z; reverse passes from the model's
-outputs to all z at once give the output gradients b of k rows c' J_i of every example. Each pass
-does only half of an ordinary one's work: no parameter's gradient is formed.
+(:mod:`noisescale.torch.layer_rules`), keeps inputs a, and where outputs z stand in the graph;
+reverse passes from the model's outputs to all z at once give the output gradients b of k rows c'
+J_i of every example. Each does only half of an ordinary one's work: no parameter's gradient is
+formed.
 
-A parameter is followed by rules if every module that holds it has one and, on a few examples, its
-gradients are those of plain differentiation, one example at a time. That comparison finds out
-whatever rules cannot know: a weight that is used elsewhere by name, examples that lie along another
-axis, layers that were wrapped. The gradients of all other parameters are taken example by example.
+A parameter is followed by rules if every module that holds it has one and, among a few examples,
+the gradients of the first and the last are those of plain differentiation, one example at a time.
+That comparison finds out whatever rules cannot know: a weight that is used elsewhere by name,
+examples that lie along another axis, layers that were wrapped. The gradients of all other
+parameters are taken example by example.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from noisescale.torch.factors import Factor, added
 from noisescale.torch.layer_rules import rule_of
@@ -76,51 +79,68 @@ def layers_with_rules(module: nn.Module, names: Sequence[str]) -> Plan:
     return Plan(tuple(layers), frozenset(), frozenset(wanted)).without(set())
 
 
+@dataclass(frozen=True, eq=False)
+class Use:
+    """One call of a layer: its inputs, and its outputs' place in the graph and their shape."""
+
+    layer: Layer
+    a: Tensor
+    edge: GradientEdge
+    shape: torch.Size
+
+
 @dataclass(eq=False)
 class Recording:
     """One forward pass: the outputs (n, C), and every use of a layer."""
 
     plan: Plan
     outputs: Tensor = field(init=False)
-    uses: list[tuple[Layer, Tensor, Tensor]] = field(default_factory=list)  # layer, a, z
+    uses: list[Use] = field(default_factory=list)
 
     def leave_out_unsplit(self, n: int) -> set[str]:
         """Forget layers whose leading axis is none of ``n`` examples; their parameters' names."""
-        odd = {layer.path for layer, a, z in self.uses if len(a) % n or len(z) % n}
-        names = {p for use in self.uses if use[0].path in odd for p in use[0].parameters.values()}
-        self.uses = [use for use in self.uses if use[0].path not in odd]
-        return names
+        odd = {use.layer.path for use in self.uses if len(use.a) % n or use.shape[0] % n}
+        left = [use.layer for use in self.uses if use.layer.path in odd]
+        self.uses = [use for use in self.uses if use.layer.path not in odd]
+        return {p for layer in left for p in layer.parameters.values()}
 
     def factors(self, coefficients: Tensor) -> dict[str, Factor]:
-        """Of the followed parameters, for k rows of each example: coefficients (n, k, C)."""
+        """Of the followed parameters, for k rows of each example: coefficients (n, k, C).
+
+        Once: the graph is gone afterwards.
+        """
         n, k, _ = coefficients.shape
-        z = [z for _, _, z in self.uses]
+        edges = [use.edge for use in self.uses]
         passes = [
             torch.autograd.grad(
                 self.outputs,
-                z,
+                edges,
                 grad_outputs=coefficients[:, j],
-                retain_graph=True,
+                retain_graph=j < k - 1,  # the last pass frees what it has used
                 allow_unused=True,
             )
-            for j in range(k if z else 0)
+            for j in range(k if edges else 0)
         ]
         parts: dict[str, list[Factor]] = defaultdict(list)
-        for at, (layer, a, out) in enumerate(self.uses):
-            slots = [torch.zeros_like(out) if b[at] is None else b[at] for b in passes]
+        for at, use in enumerate(self.uses):
+            none = coefficients.new_zeros(()).expand(use.shape)
+            slots = [none if b[at] is None else b[at].reshape(use.shape) for b in passes]
             b = slots[0][:, None] if k == 1 else torch.stack(slots, dim=1)  # (n or more, k, ...)
-            rule = rule_of(layer.module)
+            layer, rule = use.layer, rule_of(use.layer.module)
             assert rule is not None
-            for local, factor in rule(layer.module, a, b).items():
+            for local, factor in rule(layer.module, use.a, b).items():
                 if layer.parameters.get(local) in self.plan.followed:
                     parts[layer.parameters[local]].append(factor.of_examples(n))
         return {name: added(each) for name, each in parts.items()}
 
 
-def record(plan: Plan, n: int, run: Callable[[], Tensor]) -> Recording:
-    """The recording of ``run()``, a forward pass over ``n`` examples with fixed parameters."""
+def record(plan: Plan, n: int, run: Callable[[], Tensor], *, guess: bool = False) -> Recording:
+    """The recording of ``run()``, a forward pass over ``n`` examples with fixed parameters.
+
+    With ``guess``, layers that see no axis of ``n`` examples join the plan's shared ones.
+    """
     recording = Recording(plan)
-    with _hooks(recording, n), torch.enable_grad():
+    with _hooks(recording, n, guess), torch.enable_grad():
         recording.outputs = run()
     return recording
 
@@ -132,7 +152,7 @@ def input_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
 
 
 @contextmanager
-def _hooks(recording: Recording, n: int) -> Any:
+def _hooks(recording: Recording, n: int, guess: bool) -> Any:
     handles = []
     for layer in recording.plan.layers:
 
@@ -142,10 +162,17 @@ def _hooks(recording: Recording, n: int) -> Any:
             a = input_of(args, kwargs)
             if a is None or not isinstance(output, Tensor):  # no layer as rules know them
                 return None
-            if layer.path in recording.plan.shared:  # a copy for each example
+            plan = recording.plan
+            if guess and len(a) % n and len(output) % n:
+                recording.plan = plan = replace(plan, shared=plan.shared | {layer.path})
+            if layer.path in plan.shared:  # a copy for each example
                 a, output = (t.expand(n, *t.shape[t.shape[0] == 1 :]) for t in (a, output))
+            edge = _edge_of(output)
+            if edge is not None:
+                recording.uses.append(Use(layer, a, edge, output.shape))
+                return None
             z = output if output.requires_grad else output.detach().requires_grad_()
-            recording.uses.append((layer, a, z))
+            recording.uses.append(Use(layer, a, get_gradient_edge(z), z.shape))
             return z.clone()  # so that an operation in place leaves z alone
 
         handles.append(layer.module.register_forward_hook(keep, with_kwargs=True))
@@ -154,6 +181,19 @@ def _hooks(recording: Recording, n: int) -> Any:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _edge_of(z: Tensor) -> GradientEdge | None:
+    """Where the gradient at ``z`` as it is now arrives, whatever is done to it in place later.
+
+    Of a view that only has another shape, as Linear gives, that is the edge of what it is a view
+    of, which an operation in place continues from. None if there is none such.
+    """
+    whole = z if z._base is None else z._base
+    alike = whole is z or (
+        whole.numel() == z.numel() and whole.is_contiguous() and z.is_contiguous()
+    )
+    return get_gradient_edge(whole) if alike and whole.grad_fn is not None else None
 
 
 def checked_plan(
@@ -170,44 +210,61 @@ def checked_plan(
         plain: the gradients by name of one of the examples' outputs times a vector (C,).
         n: how many examples.
     """
-    with torch.no_grad():
-        outputs = run()
+    first = _tried(plan, n, run, guess=True) or _tried(plan, n, run)
+    if first is None:
+        with torch.no_grad():
+            outputs = run()
+    else:
+        plan, outputs = first.plan, first.outputs.detach()
     generator = torch.Generator().manual_seed(0)
     c = torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype).to(outputs.device)
-    reference = [plain(i, c[i]) for i in range(n)]
-    agreed = _try(plan, run, c, reference, n)
+    compared = sorted({0, n - 1})  # rules treat all alike
+    reference = {i: plain(i, c[i]) for i in compared}
+    agreed = _agreed(first, c, reference)
     # A layer that saw no axis of examples, or a wrong one, may see the same for all of them.
     odd = [x for x in plan.layers if plan.followed & frozenset(x.parameters.values()) - agreed]
     for layer in odd[:_TRIES]:
-        other = Plan(plan.layers, plan.shared | {layer.path}, plan.followed)
-        found = _try(other, run, c, reference, n)
+        other = replace(plan, shared=plan.shared ^ {layer.path})
+        found = _agreed(_tried(other, n, run), c, reference)
         if found > agreed:
             plan, agreed = other, found
     return plan.without(set(plan.followed - agreed))
 
 
-def _try(
-    plan: Plan,
-    run: Callable[[], Tensor],
-    c: Tensor,
-    reference: Sequence[Mapping[str, Tensor]],
-    n: int,
-) -> frozenset[str]:
-    """The parameters whose gradients agree; none if the model does not run like this."""
-    agreed = set()
+_REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeError)
+
+
+def _tried(
+    plan: Plan, n: int, run: Callable[[], Tensor], *, guess: bool = False
+) -> Recording | None:
+    """The recording; None if the model does not run like this."""
     try:
-        recording = record(plan, n, run)
-        skipped = recording.leave_out_unsplit(n)
-        found = recording.factors(c[:, None])
-    except (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeError):
+        return record(plan, n, run, guess=guess)
+    except _REFUSALS:
+        return None
+
+
+def _agreed(
+    recording: Recording | None, c: Tensor, reference: Mapping[int, Mapping[str, Tensor]]
+) -> frozenset[str]:
+    """The parameters whose gradients are those of the examples in ``reference``."""
+    agreed: set[str] = set()
+    if recording is None:
         return frozenset()
-    names = plan.followed & found.keys() - skipped
-    wanted = {name: torch.stack([each[name].reshape(-1) for each in reference]) for name in names}
+    try:
+        skipped = recording.leave_out_unsplit(len(c))
+        found = recording.factors(c[:, None])
+    except _REFUSALS:
+        return frozenset()
+    names = recording.plan.followed & found.keys() - skipped
+    wanted = {
+        name: torch.stack([each[name].reshape(-1) for each in reference.values()]) for name in names
+    }
     # A gradient that is zero by symmetry (of attention's keys' bias) is what rounding leaves.
     largest = max((float(g.abs().amax()) for g in wanted.values()), default=0.0)
     rounding = _ROUNDED * torch.finfo(c.dtype).eps * largest
     for name, g in wanted.items():
-        made = found[name].gradients()[:, 0]
+        made = found[name].gradients()[list(reference), 0]
         if made.shape == g.shape:
             error = (made - g).abs().amax()
             if error <= AGREEMENT * g.abs().amax() + rounding:

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from noisescale.torch.convolved import Convolved, is_one_convolution, patches
 from noisescale.torch.factors import Factor, Formed, Lookup, Outer
-from noisescale.torch.layer_rules import patches, rule_of
+from noisescale.torch.layer_rules import rule_of
 
 Metric = Mapping[str, Tensor]  # weights of the squared entries, by a parameter's own name
 Fast = Callable[[nn.Module, Tensor, Tensor, int, frozenset[str]], Tensor]
@@ -30,9 +31,6 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 # Small products run at a lower rate than large ones: what Gram matrices must save to be taken.
 _GRAM_PRICE = 1.3
 _BLOCK = 2**24  # numbers of gradients that are formed at a time
-# A convolution of many groups is slow with few input channels, and where gradients have many more
-# numbers than outputs have places.
-_FEW_CHANNELS, _MANY_NUMBERS = 4, 256
 
 
 def sum_of_squares(
@@ -104,27 +102,14 @@ def _multiplied(layer: nn.Module, a: Tensor, b: Tensor, names: frozenset[str]) -
 
 
 def _convolution(layer: nn.Module, a: Tensor, b: Tensor, n: int, names: frozenset[str]) -> Tensor:
-    plain = len(a) == n and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    o, i, *size = layer.weight.shape
-    numbers, places = layer.weight.numel() // layer.groups, b.shape[2:].numel()
-    if plain and layer.groups == 1 and (i <= _FEW_CHANNELS or numbers > _MANY_NUMBERS * places):
-        return _multiplied(layer, patches(layer, a)[:, 0], b.flatten(2).mT, names)
-    if not plain:
+    if len(a) != n:
         made = factors_of(layer, a, b, n, names)
         return torch.stack([squares_of(f, None) for f in made.values()]).sum()
+    if not is_one_convolution(layer, b.shape[2:].numel()) and layer.groups == 1:
+        return _multiplied(layer, patches(layer, a)[:, 0], b.flatten(2).mT, names)
     total = b.new_zeros(())
     if "weight" in names:
-        weight_gradient = nn.grad.conv1d_weight if b.ndim == 3 else nn.grad.conv2d_weight
-        together = weight_gradient(
-            a.reshape(1, -1, *a.shape[2:]),
-            (n * o, i, *size),
-            b.reshape(1, -1, *b.shape[2:]),
-            stride=layer.stride,
-            padding=layer.padding,
-            dilation=layer.dilation,
-            groups=n * layer.groups,
-        )
-        total = _square(together)
+        total = _square(Convolved(layer, a, b[:, None]).gradients())
     if layer.bias is not None and "bias" in names:
         total = total + _square(b.flatten(2).sum(dim=2))
     return total

@@ -15,6 +15,7 @@ positions; i and o, the widths of inputs and outputs. Every class has the same n
 ``chosen``, ``kernel_flops``.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -23,8 +24,6 @@ import torch
 from torch import Tensor
 
 from noisescale.evidence.problem import Weight
-
-_CACHED = 1 << 18  # numbers of gradients that are formed, squared and added up in one go
 
 
 class Factor(Protocol):
@@ -75,8 +74,21 @@ class Outer:
     b: Tensor  # (n, k, g, T, o)
     transposed: bool = False
 
-    def gradients(self) -> Tensor:
-        """By one product of matrices an example, all its k gradients in one."""
+    @property
+    def width(self) -> int:
+        """i."""
+        return int(self.a.shape[-1])
+
+    @property
+    def numbers(self) -> int:
+        """That an example's gradients follow from."""
+        return int(self.a[0].numel() + self.b[0].numel())
+
+    def gradients(self, room: Tensor | None = None) -> Tensor:
+        """By one product of matrices an example, all its k gradients in one.
+
+        ``room`` (n or more, k, size) may hold them, instead of new memory.
+        """
         n, k, g, T, o = self.b.shape
         i = self.a.shape[-1]
         a = self.a.reshape(n * g, T, i)
@@ -85,10 +97,17 @@ class Outer:
             made = torch.bmm(a.mT, b).reshape(n, i, k, o).permute(0, 2, 1, 3)
             return made.reshape(n, k, i * o)
         if k == 1:  # nothing to be moved
-            return torch.bmm(self.b[:, 0].flatten(0, 1).mT, a).reshape(n, 1, g * o * i)
+            b, own = self.b[:, 0].flatten(0, 1).mT, None
+            if room is not None and not (a.requires_grad or b.requires_grad):
+                own = room[:n].view(n * g, o, i)
+            return torch.bmm(b, a, out=own).reshape(n, 1, g * o * i)
         b = self.b.permute(0, 2, 1, 4, 3).reshape(n * g, k * o, T)
         made = torch.bmm(b, a).reshape(n, g, k, o * i)
         return made.transpose(1, 2).reshape(n, k, g * o * i)
+
+    def inputs(self, positions: int) -> Iterator[Tensor]:
+        """Those of all examples, (m, g, T, i) at a time; ``positions`` at most if they are made."""
+        yield self.a
 
     def along(self, direction: Tensor) -> Tensor:
         """sum_t b_t . (V a_t), or (V' b_t) . a_t where that is shorter."""
@@ -101,9 +120,10 @@ class Outer:
         V, a, b = V.reshape(o, i), self.a.reshape(n, T * i), self.b
         if k * i < o:
             pushed = (b.reshape(n * k * T, o) @ V).reshape(n, k, T * i)
-            return torch.einsum("nkz,nz->nk", pushed, a)
-        pushed = (a.reshape(n * T, i) @ V.T).reshape(n, T * o)
-        return torch.einsum("nkz,nz->nk", b.reshape(n, k, T * o), pushed)
+            return pushed.mul_(a[:, None]).sum(dim=2)
+        pushed = (a.reshape(n * T, i) @ V.T).reshape(n, 1, T * o)
+        b = b.reshape(n, k, T * o)
+        return (pushed.mul_(b) if k == 1 else pushed * b).sum(dim=2)
 
     def kernel(self, other: Factor) -> Tensor:
         """Gram matrices of inputs and of output gradients, multiplied entry by entry."""
@@ -128,7 +148,7 @@ class Outer:
         _, _, _, T, o = self.b.shape
         if T == 1:
             return torch.einsum("ngti,nkgto->nk", self.a**2, self.b**2)
-        if T * (self.a.shape[-1] + o) >= self.a.shape[-1] * o:
+        if T * (self.width + o) >= self.width * o:
             return self.gradients().square_().sum(dim=2)
         inputs = self.a @ self.a.mT  # (n, g, T, T)
         outputs = self.b @ self.b.mT  # (n, k, g, T, T)
@@ -162,7 +182,7 @@ class Outer:
     def kernel_flops(self) -> float:
         """As counted for any framework's layers."""
         _, k, g, T, o = self.b.shape
-        return Weight(self.a.shape[-1], o, T, g).kernel_flops(k)
+        return Weight(self.width, o, T, g).kernel_flops(k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,56 +339,3 @@ def added(factors: list[Factor]) -> Factor:
     for factor in factors[1:]:
         total = total + factor.gradients()
     return Formed(total)
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Of a parameter's gradients: what :func:`sums` gives."""
-
-    squared_norms: Tensor  # (n, k)
-    total: Tensor  # (size,)
-    squares: Tensor  # (size,)
-    compact: Factor | None
-
-
-def sums(factor: Factor, *, keep: bool = False) -> Sums:
-    """Squared norms, the total and the squared entries' sum in one go.
-
-    Gradients over several positions must be formed for their squares, which then serve for all
-    three, few enough at a time to stay in the processor's cache. ``keep`` gives back the smallest
-    factor that the gradients follow from.
-    """
-    if not isinstance(factor, Outer) or factor.b.shape[3] == 1:
-        # Sums over positions are kept, not what they are of.
-        kept = (Formed(factor.g) if isinstance(factor, Formed) else factor) if keep else None
-        return Sums(factor.squared_norms(), factor.total(), factor.squares(), kept)
-    n, k, g, _, o = factor.b.shape
-    size = g * o * factor.a.shape[-1]
-    norms = factor.b.new_empty(n, k)
-    total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
-    whole = factor.gradients() if keep and k * size < _numbers(factor) else None
-    step = max(1, _CACHED // (k * size))
-    for start in range(0, n, step):
-        part = slice(start, min(start + step, n))
-        G = factor.chosen(part).gradients() if whole is None else whole[part]
-        total += G.sum(dim=(0, 1))
-        G = G.square_() if whole is None else G.square()
-        squares += G.sum(dim=(0, 1))
-        norms[part] = G.sum(dim=2)
-    compact = factor if whole is None else Formed(whole)
-    return Sums(norms, total, squares, compact if keep else None)
-
-
-def compact_numbers(factor: Factor) -> int:
-    """How many numbers an example's gradients take in the ``compact`` form of :func:`sums`."""
-    if isinstance(factor, Formed):
-        return int(factor.g[0].numel())
-    if isinstance(factor, Lookup):
-        return int(factor.b[0].numel())
-    assert isinstance(factor, Outer)
-    _, k, g, _, o = factor.b.shape
-    return min(_numbers(factor), int(k * g * o * factor.a.shape[-1]))
-
-
-def _numbers(factor: Outer) -> int:
-    return int(factor.a[0].numel() + factor.b[0].numel())

@@ -37,13 +37,15 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
         found = gradients.factors(shape.examples, c)
         for name, factor in found.items():
             if isinstance(factor, Outer):
-                groups = range(factor.a.shape[1])
-                for group, (A, B) in zip(
+                groups = range(factor.b.shape[2])
+                for group, (_, B) in zip(
                     groups, sums.setdefault(name, [(Gram(), Gram()) for _ in groups]), strict=True
                 ):
-                    A.add(factor.a[:, group])
                     B.add(factor.b[:, :, group].flatten(0, 1))
-                counts[name] = counts.get(name, 0) + factor.a.shape[0] * factor.a.shape[2]
+                for inputs in factor.inputs(_TERMS):
+                    for group, (A, _) in zip(groups, sums[name], strict=True):
+                        A.add(inputs[:, group])
+                counts[name] = counts.get(name, 0) + len(factor.b) * factor.b.shape[3]
                 transposed[name] = factor.transposed
             elif biases.get(name) not in found or not _multiplies(found, biases[name]):
                 diagonal[gradients.columns[name]] += to_numpy(factor.squares())
@@ -94,19 +96,18 @@ class Gram:
 
     def add(self, x: torch.Tensor) -> None:
         """Another block (n, T, d)."""
-        n, T, d = x.shape
+        _, T, d = x.shape
         if T == 1:
             self._waiting.append(x[:, 0])
             if sum(map(len, self._waiting)) >= max(d, _TERMS):
                 self._multiply()
             return
-        # Examples that share a matrix are moved together, which pays where the matrix is larger.
-        together = max(1, _TERMS // T) if d > T else 1
-        whole = n // together * together
-        parts = [x[:whole].reshape(-1, together * T, d) if together > 1 else x]
-        parts += [x[whole:].reshape(1, -1, d)] if whole < n else []
-        for part in parts:
-            self._include(to_numpy(torch.bmm(part.mT, part).sum(dim=0, dtype=torch.float64)))
+        if d <= T:
+            self._include(to_numpy(torch.bmm(x.mT, x).sum(dim=0, dtype=torch.float64)))
+            return
+        # Adding up matrices takes long where they are larger than what they are products of.
+        for part in x.split(max(1, _TERMS // T)):
+            self._include(_product(part))
 
     def matrix(self) -> Array:
         """The sum so far."""
@@ -121,7 +122,21 @@ class Gram:
             self._include(rows.T @ rows)
 
     def _include(self, product: Array) -> None:
-        self._total = product if self._total is None else self._total + product
+        if self._total is None:
+            self._total = np.zeros(product.shape)
+        self._total += product
+
+
+def _product(x: torch.Tensor) -> Array:
+    """The sum of x x' over the examples and positions of (n, T, d), in its own precision."""
+    if x.stride(-1) == 1:
+        flat = x.reshape(-1, x.shape[-1])
+    else:  # patches, whose positions lie side by side
+        flat = x.mT.transpose(0, 1).reshape(x.shape[-1], -1).T
+    if flat.device.type != "cpu":
+        return to_numpy(flat.T @ flat)
+    rows = flat.numpy()
+    return np.asarray(rows.T @ rows)  # NumPy sees the symmetry, and does half of the work
 
 
 def _multiplies(found: dict[str, Factor], weight: str) -> bool:

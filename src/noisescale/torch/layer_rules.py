@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from noisescale.torch.convolved import Convolved
 from noisescale.torch.factors import Factor, Formed, Lookup, Outer, Summed, added
 
 Use = tuple[Tensor, Tensor]  # inputs (n, ...) and output gradients (n, k, ...)
@@ -85,46 +86,7 @@ def _transposed_linear(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Fact
 
 
 def _convolution(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:
-    n, k, g = len(a), b.shape[1], layer.groups
-    b = b.flatten(3)  # (n, k, channels, T)
-    grouped = b.reshape(n, k, g, -1, b.shape[-1]).mT  # (n, k, g, T, o)
-    return {"weight": Outer(patches(layer, a), grouped)} | _bias(layer, b.mT)
-
-
-def patches(layer: nn.Module, a: Tensor) -> Tensor:
-    """What each place of a convolution sees: (n, g, T, numbers of a patch)."""
-    size, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
-    if layer.padding == "same":
-        room = [d * (s - 1) for d, s in zip(dilation, size, strict=True)]
-        ends = [(r // 2, r - r // 2) for r in room]
-    else:
-        ends = [(p, p) for p in ((0,) * len(size) if layer.padding == "valid" else layer.padding)]
-    if any(end != (0, 0) for end in ends):
-        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        a = functional.pad(a, [e for pair in reversed(ends) for e in pair], mode=mode)
-    if len(size) == 1:
-        a = a[:, :, None]
-        size, stride, dilation = (1, *size), (1, *stride), (1, *dilation)
-    n, channels, *sides = a.shape
-    places = [
-        (side - d * (s - 1) - 1) // step + 1
-        for side, s, step, d in zip(sides, size, stride, dilation, strict=True)
-    ]
-    # Windows as a view, copied once: several times as fast as functional.unfold.
-    a = a.contiguous()
-    per_example, per_channel, down, right = a.stride()
-    seen = a.as_strided(
-        (n, channels, *size, *places),
-        (
-            per_example,
-            per_channel,
-            dilation[0] * down,
-            dilation[1] * right,
-            stride[0] * down,
-            stride[1] * right,
-        ),
-    )
-    return seen.reshape(n, layer.groups, -1, places[0] * places[1]).mT
+    return {"weight": Convolved(layer, a, b)} | _bias(layer, b.flatten(3).mT)
 
 
 def _embedding(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:

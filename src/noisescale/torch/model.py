@@ -1,9 +1,10 @@
 """A module as a function of its flat free parameters: outputs at any point, in either precision.
 
 Its twins are copies in evaluation mode, in float64 and float32; the module itself is not touched.
-While a twin runs, attention takes the backend that differentiates in every mode (``math``), the
-fused fast path of ``nn.TransformerEncoderLayer`` is off, and tensors that the module makes itself
-(``torch.zeros`` for a first state) have its precision; all is as before afterwards.
+While a twin runs, attention takes the backend that differentiates in every mode (``math``), unless
+one reverse pass is all that follows; the fused fast path of ``nn.TransformerEncoderLayer`` is off,
+and tensors that the module makes itself (``torch.zeros`` for a first state) have its precision; all
+is as before afterwards.
 """
 
 import copy
@@ -55,8 +56,14 @@ class TorchModel:
         self._sizes = [value.size for value in self.params.values()]
         self._recurrent = any(isinstance(m, torch.nn.RNNBase) for m in module.modules())
 
-    def __call__(self, precision: str, w: torch.Tensor, inputs: Any) -> torch.Tensor:
-        """The outputs of a batch at flat parameters ``w``, in the shape the module gives them."""
+    def __call__(
+        self, precision: str, w: torch.Tensor, inputs: Any, *, plainly: bool = False
+    ) -> torch.Tensor:
+        """The outputs of a batch at flat parameters ``w``, in the shape the module gives them.
+
+        ``plainly`` if they will be differentiated once, backwards, as in training: attention may
+        then take its fused kernels.
+        """
         parts = torch.split(w, self._sizes)
         values = {
             name: part.reshape(shape)
@@ -64,7 +71,10 @@ class TorchModel:
         }
         args, kwargs = arguments(inputs)
         try:
-            with differentiable(recurrent=self._recurrent), _default(precision):
+            with (
+                differentiable(recurrent=self._recurrent, plainly=plainly),
+                _default(precision),
+            ):
                 returned = functional_call(self.twins[precision], values, args, kwargs)
         except _OWN as error:
             raise InputError(_sentence(error, self.twins[precision], precision)) from error
@@ -117,14 +127,18 @@ def logits_of(returned: Any) -> torch.Tensor:
 
 
 @contextmanager
-def differentiable(*, recurrent: bool = False) -> Iterator[None]:
-    """Choose the kernels that differentiate in every mode, and restore the choice."""
+def differentiable(*, recurrent: bool = False, plainly: bool = False) -> Iterator[None]:
+    """Choose the kernels that differentiate in every mode, and restore the choice.
+
+    ``plainly`` leaves attention its own, which differentiate once, backwards.
+    """
     fast_path, onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
     if recurrent:  # oneDNN's recurrent layers have neither forward nor batched derivatives
         torch.backends.mkldnn.enabled = False
     try:
-        with sdpa_kernel(SDPBackend.MATH), PlainPacking() if recurrent else nullcontext():
+        attention = nullcontext() if plainly else sdpa_kernel(SDPBackend.MATH)
+        with attention, PlainPacking() if recurrent else nullcontext():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)

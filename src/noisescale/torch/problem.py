@@ -1,8 +1,9 @@
 """A PyTorch module as the estimators see it: derivatives by ``torch.func``."""
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,6 +47,14 @@ DIRECTIONS = 32  # products of the curvature at once
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
 
 
+class _First(NamedTuple):
+    """Of the pass over one example: the outputs' shape, whether parameters move them, its size."""
+
+    shape: tuple[int, ...]
+    depends: bool
+    activations: int
+
+
 class TorchProblem(ByExamples):
     """A PyTorch module at its parameters, as the evidence sees it."""
 
@@ -62,7 +71,7 @@ class TorchProblem(ByExamples):
         if sequences:
             y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
         self.y = y  # the number of examples, which outputs need
-        first = tuple(self._raw_outputs(slice(0, 1)).shape)
+        first = self._first.shape
         self._check_dependence()
         if first[:1] != (1,):
             raise InputError(
@@ -125,7 +134,7 @@ class TorchProblem(ByExamples):
 
     @cached_property
     def _facts(self) -> Facts:
-        N, C = self.n_train, self._outputs_of("float64", slice(0, 1)).shape[1]
+        N, C = self.n_train, math.prod(self._first.shape[1:])
         return Facts(
             p=len(self.w),
             N=N,
@@ -246,23 +255,32 @@ class TorchProblem(ByExamples):
         H = self.operator(curvature, "float64") @ np.eye(p)
         return (H + H.T) / 2, False
 
-    @cached_property
+    @property
     def activations(self) -> int:
         """Numbers that one example adds to a forward pass: the outputs of all submodules."""
+        return self._first.activations
+
+    @cached_property
+    def _first(self) -> "_First":
+        """What one pass over the first example shows."""
         sizes: list[int] = []
 
         def count(module: torch.nn.Module, args: Any, output: Any) -> None:
             if isinstance(output, torch.Tensor):
                 sizes.append(int(output.numel()))
 
-        twin = self.model.twins["float64"]
+        x, twin = self.inputs(slice(0, 1), "float64"), self.model.twins["float64"]
         hooks = [m.register_forward_hook(count) for m in twin.modules()]
         try:
-            self._outputs_of("float64", slice(0, 1))
+            with torch.enable_grad():
+                w = self.tensor(self.w, "float64").requires_grad_()
+                outputs = self.model("float64", w, x)
         finally:
             for hook in hooks:
                 hook.remove()
-        return max(2 * sum(sizes), *(int(part[0].numel()) for part in leaves(self.x)), 1)
+        _check_finite(outputs)
+        numbers = max(2 * sum(sizes), *(int(part[0].numel()) for part in leaves(self.x)), 1)
+        return _First(tuple(outputs.shape), outputs.requires_grad, numbers)
 
     def roots(self) -> Array | None:
         """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
@@ -313,10 +331,7 @@ class TorchProblem(ByExamples):
 
     def _check_dependence(self) -> None:
         """Outputs that no parameter moves have no derivatives at all."""
-        with torch.enable_grad():
-            w = self.tensor(self.w, "float64").requires_grad_()
-            outputs = self.model("float64", w, self.inputs(slice(0, 1), "float64"))
-        if not outputs.requires_grad:
+        if not self._first.depends:
             raise InputError(
                 "the module's outputs do not depend on its free parameters: its forward pass "
                 "detaches them or runs under torch.no_grad(); take that out, or select= those that "
@@ -342,9 +357,11 @@ class TorchProblem(ByExamples):
                     f"shape {found} for {wanted}."
                 )
 
-    def apply(self, precision: str, w: torch.Tensor, x: Any) -> torch.Tensor:
+    def apply(
+        self, precision: str, w: torch.Tensor, x: Any, *, plainly: bool = False
+    ) -> torch.Tensor:
         """Outputs (b, C) of a batch at flat parameters ``w``, an example's in one row."""
-        outputs = self.model(precision, w, x)
+        outputs = self.model(precision, w, x, plainly=plainly)
         return outputs.reshape(outputs.shape[0], -1)
 
     def apply_one(self, precision: str, w: torch.Tensor, x: Any) -> torch.Tensor:
@@ -383,8 +400,7 @@ class TorchProblem(ByExamples):
         with torch.no_grad():
             w = self.tensor(self.w, precision)
             outputs = self.model(precision, w, self.inputs(rows, precision))
-        if not torch.isfinite(outputs).all():
-            raise InputError("the module's outputs are not finite: look for NaN in it or the data.")
+        _check_finite(outputs)
         return outputs
 
     def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
@@ -416,7 +432,7 @@ class TorchProblem(ByExamples):
         new.x = as_inputs(x)
         new.observed = np.zeros((count(new.x), *self.observed.shape[1:]), self.observed.dtype)
         new.y = torch.from_numpy(new.observed)
-        for cached in ("activations", "pass_flops"):  # inputs may be longer now
+        for cached in ("_first", "pass_flops"):  # inputs may be longer now
             vars(new).pop(cached, None)
         return new
 
@@ -437,3 +453,8 @@ class TorchProblem(ByExamples):
         """Their targets."""
         y = self.y[rows].to(self.model.device)
         return y.to(getattr(torch, precision)) if y.is_floating_point() else y.long()
+
+
+def _check_finite(outputs: torch.Tensor) -> None:
+    if not torch.isfinite(outputs).all():
+        raise InputError("the module's outputs are not finite: look for NaN in it or the data.")

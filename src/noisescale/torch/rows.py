@@ -75,7 +75,7 @@ class ExampleGradients:
         These may be a function of the outputs (n, C).
         """
         x, n = self.problem.inputs(examples, self.precision), _length(examples)
-        recording = record(self.plan, n, lambda: self.problem.apply(self.precision, self.w, x))
+        recording = record(self.plan, n, lambda: self._outputs(self.w, x))
         c = coefficients
         if callable(c):
             c = c(recording.outputs.detach())
@@ -90,15 +90,17 @@ class ExampleGradients:
 
     def weights(self) -> tuple[Weight, ...]:
         """The weights that multiply inputs and are followed by rules."""
-        outputs = self.problem.apply(
-            self.precision, self.w, self.problem.inputs(slice(0, 1), self.precision)
-        )
+        outputs = self._outputs(self.w, self.problem.inputs(slice(0, 1), self.precision))
         found = self.factors(slice(0, 1), torch.zeros_like(outputs)[:, None])
         return tuple(
-            Weight(f.a.shape[-1], f.b.shape[-1], f.a.shape[2], f.a.shape[1])
+            Weight(f.width, f.b.shape[-1], f.b.shape[3], f.b.shape[2])
             for f in found.values()
             if isinstance(f, Outer)
         )
+
+    def _outputs(self, w: Tensor, x: Any) -> Tensor:
+        """(n, C), to be differentiated in reverse once."""
+        return self.problem.apply(self.precision, w, x, plainly=True)
 
     def _differentiated(self, x: Any, c: Tensor) -> dict[str, Factor]:
         """Parameters without rules, example by example."""
@@ -129,14 +131,14 @@ class ExampleGradients:
         def plain(i: int, c: Tensor) -> dict[str, Tensor]:
             w = self.w.clone().requires_grad_()
             with torch.enable_grad():
-                value = problem.apply(self.precision, w, x[i])[0] @ c
+                value = self._outputs(w, x[i])[0] @ c
             (g,) = torch.autograd.grad(value, w)
             sizes = [int(np.prod(shape)) for shape in problem.shapes.values()]
             return dict(zip(problem.shapes, torch.split(g, sizes), strict=True))
 
         return checked_plan(
             layers_with_rules(problem.model.twins[self.precision], list(problem.shapes)),
-            lambda: problem.apply(self.precision, self.w, whole),
+            lambda: self._outputs(self.w, whole),
             plain,
             len(chosen),
         )

@@ -72,7 +72,8 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
         along = V.T @ of_weight @ U
         decrement += float((along**2 / (both + of_w)).sum())
         # Outside of the eigenvectors' span the curvature is zero.
-        decrement += float(((of_weight - V @ along @ U.T) ** 2).sum()) / of_w
+        if U.shape[1] < len(U) or V.shape[1] < len(V):
+            decrement += float(((of_weight - V @ along @ U.T) ** 2).sum()) / of_w
         if block.bias is not None:
             of_b, of_bias = _one(L[block.bias], block.name), slope[block.bias]
             log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum())
