@@ -19,9 +19,9 @@ from noisescale.evidence.linear.regression import (
     fit_map,
     linear_problem,
     logit_covariance,
-    maximise_evidence,
 )
 from noisescale.evidence.linear.ridge import RidgeFit, fit_ridge, ridge_problem
+from noisescale.evidence.linear.search import evidence_peak
 from noisescale.tune.sklearn_function import train_function
 
 __all__ = ["EdgeWarning", "EvidenceLogisticRegression", "EvidenceRidge", "train_function"]
@@ -117,11 +117,10 @@ class EvidenceLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignor
         self.prior_precision_log10_std_: float | None = None
         if isinstance(self.prior_precision, str):
             check_choice("prior_precision", self.prior_precision, ["auto"])
-            found = maximise_evidence(
+            found = evidence_peak(
                 self._problem,
                 bounds=self.bounds,
                 intercept_precision=self.intercept_precision,
-                per_decade=1,
                 tolerance=_DECADES,
             )
             self._fit, path = found.fit, found.path
