@@ -10,16 +10,15 @@ which for a quadratic cost is GMRES on the preconditioned gradient: an M that is
 few directions, as under another prior, is put right in about as many steps.
 """
 
-from collections import deque
-
 import numpy as np
-import scipy.linalg
+from scipy.linalg.lapack import dpotrs
 
 from noisescale.evidence.linear.families import Array, product
 from noisescale.evidence.linear.newton import Cost
 
 _MEMORY = 6  # differences kept
 _MAX_STEPS = 60
+_RIDGE = 1e-10  # so that differences which say the same may stand beside each other
 _PATIENCE = 6  # steps without a smaller decrement
 
 
@@ -30,11 +29,11 @@ def approach(cost: Cost, V: Array, factor: Array, *, enough: float) -> Array:
     """
     C = V.shape[1]
     best, lowest, since = V, np.inf, 0
-    memory: deque[tuple[Array, Array, Array]] = deque(maxlen=_MEMORY)  # D_V, D_s, D_g
-    last: tuple[Array, Array, Array] | None = None
-    for _ in range(_MAX_STEPS):
+    differences = np.empty((3, _MEMORY, V.size))  # D_V, D_s, D_g, the oldest overwritten first
+    last: Array | None = None
+    for n in range(_MAX_STEPS):
         g = cost.gradient(V, product(cost.features, V))  # (C r,), output by output
-        s = -scipy.linalg.cho_solve((factor, True), g, check_finite=False)
+        s = -dpotrs(factor, g, lower=True)[0]
         decrement = -float(g @ s)
         if not np.isfinite(decrement):
             break
@@ -43,15 +42,15 @@ def approach(cost: Cost, V: Array, factor: Array, *, enough: float) -> Array:
             best, lowest = V, decrement
         if lowest <= enough or since >= _PATIENCE:
             break
-        v = V.T.ravel()
+        here = np.stack([V.T.ravel(), s, g])
+        v = here[0] + s
         if last is not None:
-            memory.append((v - last[0], s - last[1], g - last[2]))
-        last = v, s, g
-        v = v + s
-        if memory:
-            D_V, D_s, D_g = (np.array(rows) for rows in zip(*memory, strict=True))  # (m, C r)
+            differences[:, (n - 1) % _MEMORY] = here - last
+            D_V, D_s, D_g = differences[:, :n]  # (m, C r)
             # M D_s = -D_g, so that inner products in the norm of M need no solve.
-            a = np.linalg.lstsq(-D_s @ D_g.T, -D_g @ s, rcond=1e-12)[0]
-            v = v - a @ (D_V + D_s)
-        V = v.reshape(C, -1).T
+            gram = -D_s @ D_g.T  # (m, m)
+            gram[np.diag_indices(len(gram))] *= 1 + _RIDGE
+            a = np.linalg.solve(gram, D_g @ s)
+            v += a @ D_V + a @ D_s
+        last, V = here, v.reshape(C, -1).T
     return best

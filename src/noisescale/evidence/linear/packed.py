@@ -22,7 +22,10 @@ _LARGEST = 1 << 24  # numbers kept: 128 MiB
 
 
 class PackedSoftmax(Softmax):
-    """:class:`Softmax` for one set of features (N, r), whose products it keeps."""
+    """:class:`Softmax` for one set of features (N, r), whose products it keeps.
+
+    ``last`` is the last Hessian that it computed, packed; before any, that at zero.
+    """
 
     def __init__(self, n_classes: int, features: Array, counts: Array) -> None:
         super().__init__(n_classes)
@@ -35,9 +38,9 @@ class PackedSoftmax(Softmax):
         gaps = self.contrasts[:, None, :] - self.contrasts[None, :, :]  # (K, K, C): q_j - q_l
         a, b = self._outputs
         self._outer = gaps[..., a] * gaps[..., b]  # (K, K, C(C+1)/2), by class and label
-        # Packed. At zero A_i = I/K.
-        self._last = np.zeros((len(a), self.products.shape[1]))
-        self._last[a == b] = counts @ self.products / n_classes
+        # At zero A_i = I/K.
+        self.last = np.zeros((len(a), self.products.shape[1]))
+        self.last[a == b] = counts @ self.products / n_classes
 
     def hessian(self, features: Array, counts: Array, outputs: Array, labels: Labels) -> Array:
         """As :meth:`Softmax.hessian`, to rounding."""
@@ -51,18 +54,10 @@ class PackedSoftmax(Softmax):
             A[mine] = others[mine] @ self._outer[:, label]
         A -= v[:, self._outputs[0]] * v[:, self._outputs[1]]
         A *= counts[:, None]
-        self._last = product(A.T, self.products)  # (C(C+1)/2, r(r+1)/2)
-        return self._unpacked(self._last)
+        self.last = product(A.T, self.products)  # (C(C+1)/2, r(r+1)/2)
+        return self.unpacked(self.last)
 
-    def last_hessian(self) -> Array:
-        """The last Hessian computed, once more; before any, that at zero.
-
-        The last one of a fit is that at its MAP. Under another prior the probabilities change less
-        than the prior does, so that this is a good guess of the Hessian which the next fit ends with.
-        """
-        return self._unpacked(self._last)
-
-    def _unpacked(self, blocks: Array) -> Array:
+    def unpacked(self, blocks: Array) -> Array:
         """The lower triangle of (C r, C r) from its (C(C+1)/2, r(r+1)/2) numbers."""
         r, C = self.features.shape[1], self.n_outputs
         hessian = np.empty((C * r, C * r), order="F")
@@ -84,7 +79,5 @@ def packed(problem: LinearProblem) -> LinearProblem:
     n, r = problem.design.features.shape
     if problem.family.n_outputs == 1 or n * r * (r + 1) // 2 > _LARGEST:
         return problem
-    family = PackedSoftmax(
-        problem.family.n_classes, problem.design.features, problem.counts
-    )
+    family = PackedSoftmax(problem.family.n_classes, problem.design.features, problem.counts)
     return dataclasses.replace(problem, family=family)
