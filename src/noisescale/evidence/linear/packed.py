@@ -60,7 +60,7 @@ class PackedSoftmax(Softmax):
     def unpacked(self, blocks: Array) -> Array:
         """The lower triangle of (C r, C r) from its (C(C+1)/2, r(r+1)/2) numbers."""
         r, C = self.features.shape[1], self.n_outputs
-        hessian = np.empty((C * r, C * r), order="F")
+        hessian = np.zeros((C * r, C * r), order="F")
         for block, a, b in zip(blocks, *self._outputs, strict=True):
             hessian[a * r : (a + 1) * r, b * r : (b + 1) * r] = block.take(self._square)
         return hessian

@@ -92,7 +92,7 @@ def _top(values: dict[float, float]) -> tuple[float, float]:
         for root in polynomial.deriv().roots()
         if abs(root.imag) < 1e-9 and low < best + unit * root.real < high
     ]
-    s = max(inside, key=polynomial, default=0.0)
+    s = max(inside, key=lambda place: float(polynomial(place)), default=0.0)
     return best + unit * s, float(polynomial.deriv(2)(s)) / unit**2
 
 
@@ -128,7 +128,8 @@ class Fits:
             fit = fit_map(self.problem, **settings, guess=self._guess(t, start, family))
             self.hessians[t] = family.last
         else:
-            fit = fit_map(self.problem, **settings, start=self.at.get(start))
+            near = None if start is None else self.at[start]
+            fit = fit_map(self.problem, **settings, start=near)
         self.at[t] = fit
         return fit.log_evidence
 
