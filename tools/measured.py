@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from betting_passages import PASSAGES as BETS
 from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
@@ -204,6 +205,7 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "law-in-short": law_in_short,
     "tuner": tuner_passage,
     "starts": starts_passage,
+    **BETS,
     **VERDICTS,
 }
 

@@ -27,7 +27,9 @@ from noisescale.tune.sklearn_function import train_function
 __all__ = ["EdgeWarning", "EvidenceLogisticRegression", "EvidenceRidge", "train_function"]
 
 Array = NDArray[np.float64]
-_DECADES = 0.01  # how closely the prior precision is searched for: a tenth of its own uncertainty
+_DECADES = (
+    0.001  # how closely the prior precision is searched for: a hundredth of its own uncertainty
+)
 
 
 class EdgeWarning(UserWarning):

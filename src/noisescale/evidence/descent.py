@@ -109,7 +109,8 @@ def descend(cost: Cost, u: Array, precision: Precision, max_steps: int, *, exact
     stage("descent")
     while not stopped():
         before = len(values)
-        for u, value, slope in lbfgs(lambda u: cost(u, precision), u, value, slope):
+        for there in lbfgs(lambda point: cost(point, precision), u, value, slope):
+            u, value, slope = there
             values.append(value)
             slopes += slope
             cost.n_steps += 1

@@ -1,8 +1,8 @@
 """L-BFGS for long vectors and for costs with kinks.
 
 With the last pairs s_k = u_{k+1} - u_k and y_k = g_{k+1} - g_k as the rows of S and Y, R the upper
-triangle of S Y', D its diagonal and c = s.y/y.y of the newest, the inverse Hessian is (Byrd, Nocedal
-and Schnabel, 1994, in rows)
+triangle of S Y', D its diagonal and c = s.y/y.y of the newest, the inverse Hessian is (Byrd,
+Nocedal and Schnabel, 1994, in rows)
 
     H g = c g + S' R^-T ((D + c Y Y') q - c Y g) - c Y' q,    q = R^-1 S g.
 
@@ -15,7 +15,7 @@ found by doubling and bisection, which finds one beside a kink as well (Lewis an
 Where the fall drowns in rounding, a shorter gradient does in place of the first.
 
 SciPy's L-BFGS-B, which is made for bounds, spends more on its own algebra than on the gradient of
-the paper's network on 1,000 examples (636,010 parameters, ten pairs); this spends a quarter of it.
+the paper's network on 1,000 examples (636,010 parameters, ten pairs); this spends less.
 """
 
 from collections.abc import Callable, Iterator
@@ -77,8 +77,8 @@ def lbfgs(
 ) -> Iterator[tuple[Array, float, Array]]:
     """Points of falling value after ``u``, each with its value and gradient.
 
-    ``function`` gives both; ``value`` and ``slope`` are those of ``u``. It ends where no step of the
-    kind above is found: at a minimum, to rounding.
+    ``function`` gives both; ``value`` and ``slope`` are those of ``u``. It ends where no step of
+    the kind above is found: at a minimum, to rounding.
 
     >>> points = lbfgs(lambda u: (0.5 * u @ u, u), np.array([0.6, 0.8]), 0.5, np.array([0.6, 0.8]))
     >>> [float(value) for _, value, _ in points]

@@ -87,11 +87,9 @@ def _top(values: dict[float, float]) -> tuple[float, float]:
         len(nodes) - 1,
         domain=[-1, 1],
     )
-    inside = [
-        float(root.real)
-        for root in polynomial.deriv().roots()
-        if abs(root.imag) < 1e-9 and low < best + unit * root.real < high
-    ]
+    roots = np.asarray(polynomial.deriv().roots(), np.complex128)
+    real = roots.real[np.abs(roots.imag) < 1e-9]
+    inside = [float(s) for s in real if low < best + unit * s < high]
     s = max(inside, key=lambda place: float(polynomial(place)), default=0.0)
     return best + unit * s, float(polynomial.deriv(2)(s)) / unit**2
 
@@ -162,7 +160,7 @@ def evidence_peak(
     bounds: tuple[float, float] = DEFAULT_BOUNDS,
     intercept_precision: float | None = None,
     per_decade: int = 1,
-    tolerance: float = 0.01,
+    tolerance: float = 0.001,
 ) -> EvidenceMaximum:
     """The prior precision of largest evidence to ``tolerance`` decades, the MAP fitted at each.
 
