@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
-from noisescale.evidence.lbfgs import lbfgs
+from noisescale.evidence.lbfgs import lbfgs, products
 from noisescale.evidence.pace import stage
 from noisescale.evidence.problem import Precision, Problem
 
@@ -57,7 +57,7 @@ class Cost:
         self.n_evaluations += 1
         nll, gradient = self._nll[precision](u / self.root)
         slope = gradient / self.root + u
-        value = nll + 0.5 * float(u @ u)
+        value = nll + 0.5 * float(products(u, u))
         if not (math.isfinite(value) and np.isfinite(slope).all()):
             return _HUGE, u.copy()
         return value, slope

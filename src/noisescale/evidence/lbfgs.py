@@ -29,7 +29,24 @@ Function = Callable[[Array], tuple[float, Array]]
 
 _ARMIJO, _WOLFE = 1e-4, 0.9
 _TRIES = 30  # points on a line
+_BLOCK = 8_192  # numbers of a vector at once
 _ROUNDING = 1e-15  # of a value, relative
+
+
+def products(A: Array, g: Array) -> Array:
+    """A g over the last axis of A, an inner product for one vector.
+
+    In blocks that BLAS does on one thread: beside other work its threads wait for each other ten
+    times as long as a product takes (measured: 8 ms in place of 0.1 for two vectors of 636,010).
+    """
+    parts = [A[..., k : k + _BLOCK] @ g[k : k + _BLOCK] for k in range(0, len(g), _BLOCK)]
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def _mixed(weights: Array, A: Array) -> Array:
+    """weights A, likewise."""
+    parts = [weights @ A[:, k : k + _BLOCK] for k in range(0, A.shape[1], _BLOCK)]
+    return np.concatenate(parts)
 
 
 class Pairs:
@@ -45,14 +62,14 @@ class Pairs:
         """A step, the change of the gradient along it, and the gradient now."""
         n = len(self.order)
         Sg, Yg = self.Sg.copy(), self.Yg.copy()
-        self.Sg[:n], self.Yg[:n] = self.S[:n] @ g, self.Y[:n] @ g
+        self.Sg[:n], self.Yg[:n] = products(self.S[:n], g), products(self.Y[:n], g)
         row = n if n < len(self.S) else self.order.pop(0)
         self.order.append(row)
         self.SY[:, row] = self.Sg - Sg
         self.YY[:, row] = self.YY[row] = self.Yg - Yg
         self.S[row], self.Y[row] = s, y
-        self.SY[row, row], self.YY[row, row] = s @ y, y @ y
-        self.Sg[row], self.Yg[row] = s @ g, y @ g
+        self.SY[row, row], self.YY[row, row] = products(s, y), products(y, y)
+        self.Sg[row], self.Yg[row] = products(s, g), products(y, g)
 
     def direction(self, g: Array) -> Array:
         """-H g."""
@@ -66,10 +83,10 @@ class Pairs:
         middle = solve_triangular(R, D * q + c * (YY @ q - self.Yg[rows]), trans=1)
         of_s, of_y = np.zeros((2, len(rows)))
         of_s[rows], of_y[rows] = middle, c * q
-        d = of_y @ self.Y[: len(rows)]
-        d -= of_s @ self.S[: len(rows)]
+        d = _mixed(of_y, self.Y[: len(rows)])
+        d -= _mixed(of_s, self.S[: len(rows)])
         d -= c * g
-        return np.asarray(d)
+        return d
 
 
 def lbfgs(
@@ -87,7 +104,7 @@ def lbfgs(
     pairs = Pairs(len(u), memory)
     while True:
         d = pairs.direction(slope)
-        along = float(slope @ d)
+        along = float(products(slope, d))
         if not along < 0:
             return
         # Without a pair the length of the gradient says nothing about that of a step.
@@ -105,16 +122,16 @@ def _step(
     function: Function, u: Array, value: float, slope: Array, d: Array, t: float
 ) -> tuple[Array, float, Array] | None:
     """A step along ``d`` that meets both conditions, the last point tried."""
-    along, length = float(slope @ d), float(slope @ slope)
+    along, length = float(products(slope, d)), float(products(slope, slope))
     low, high = 0.0, np.inf
     for _ in range(_TRIES):
         there = u + t * d
         after, g = function(there)
         falls = after < value and after <= value + _ARMIJO * t * along
-        drowns = abs(after - value) <= _ROUNDING * abs(value) and float(g @ g) < length
+        drowns = abs(after - value) <= _ROUNDING * abs(value) and float(products(g, g)) < length
         if not (falls or drowns):
             high = t
-        elif float(g @ d) < _WOLFE * along:
+        elif float(products(g, d)) < _WOLFE * along:
             low = t
         else:
             return there, after, g
