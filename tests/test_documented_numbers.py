@@ -158,7 +158,8 @@ def deep_evidence():
 def evidence_or_validation():
     for name, row in bench("evidence_or_validation").items():
         cells = []
-        for column in ("map", "probit", "time_ratio"):
+        times = ("time_ratio", "time_ratio_to_logistic_regression_cv")
+        for column in ("map", "probit", *times):
             low, middle, high = row["quartiles"][column]
             cells.append(f"{middle:.2f} ({low:.2f} to {high:.2f})")
         yield f"| {name} | {' | '.join(cells)} |"

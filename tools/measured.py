@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from betting_passages import PASSAGES as BETS
 from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
@@ -233,6 +234,7 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "tuner": tuner_passage,
     "starts": starts_passage,
     "preflight": preflight_passage,
+    **BETS,
     **VERDICTS,
 }
 

@@ -19,15 +19,17 @@ from noisescale.evidence.linear.regression import (
     fit_map,
     linear_problem,
     logit_covariance,
-    maximise_evidence,
 )
 from noisescale.evidence.linear.ridge import RidgeFit, fit_ridge, ridge_problem
+from noisescale.evidence.linear.search import evidence_peak
 from noisescale.tune.sklearn_function import train_function
 
 __all__ = ["EdgeWarning", "EvidenceLogisticRegression", "EvidenceRidge", "train_function"]
 
 Array = NDArray[np.float64]
-_DECADES = 0.01  # how closely the prior precision is searched for: a tenth of its own uncertainty
+_DECADES = (
+    0.001  # how closely the prior precision is searched for: a hundredth of its own uncertainty
+)
 
 
 class EdgeWarning(UserWarning):
@@ -117,11 +119,10 @@ class EvidenceLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignor
         self.prior_precision_log10_std_: float | None = None
         if isinstance(self.prior_precision, str):
             check_choice("prior_precision", self.prior_precision, ["auto"])
-            found = maximise_evidence(
+            found = evidence_peak(
                 self._problem,
                 bounds=self.bounds,
                 intercept_precision=self.intercept_precision,
-                per_decade=1,
                 tolerance=_DECADES,
             )
             self._fit, path = found.fit, found.path

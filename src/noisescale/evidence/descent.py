@@ -2,9 +2,9 @@
 
     C(u) = nll(L^-1/2 u) + 1/2 |u|^2
 
-L-BFGS (SciPy's) goes most of the way in float32, then on in float64. Where the cost is smooth a
-few Gauss-Newton steps by conjugate gradients finish it off. A network of rectifiers has its minima
-on kinks, where the gradient jumps from one side to the other and never vanishes; there the mean
+L-BFGS goes most of the way in float32, then on in float64. Where the cost is smooth a few
+Gauss-Newton steps by conjugate gradients finish it off. A network of rectifiers has its minima on
+kinks, where the gradient jumps from one side to the other and never vanishes; there the mean
 gradient over many steps about the minimum, a convex combination of the sides', is what does.
 """
 
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
+from noisescale.evidence.lbfgs import lbfgs, products
+from noisescale.evidence.pace import stage
 from noisescale.evidence.problem import Precision, Problem
 
 Array = NDArray[np.float64]
@@ -24,8 +25,6 @@ Progress = Callable[[str], None]
 
 BLOCK = 100  # steps, by which the cost must fall by less than ENOUGH
 ENOUGH = 0.1  # nats
-_MEMORY = 10  # pairs that L-BFGS remembers: 160 bytes a parameter
-_EVALUATIONS = 20  # a step at most, on average
 _LOOK = 25  # steps between two lines of progress
 _FIRST_SOLVE, _SOLVE = (
     30,
@@ -39,7 +38,7 @@ _HUGE = 1e150  # the cost where the model overflows: a line search turns back fr
 
 @dataclass
 class Cost:
-    """The cost and its gradient in prior units, counted, with the last gradient remembered."""
+    """The cost and its gradient in prior units, counted."""
 
     problem: Problem
     L: Array
@@ -50,7 +49,6 @@ class Cost:
     def __post_init__(self) -> None:
         self.root = np.sqrt(self.L)
         self._nll: dict[str, Callable[[Array], tuple[float, Array]]] = {}
-        self.slope = np.zeros_like(self.L)
 
     def __call__(self, u: Array, precision: Precision) -> tuple[float, Array]:
         """C and its gradient."""
@@ -58,11 +56,11 @@ class Cost:
             self._nll[precision] = self.problem.nll_function(precision)
         self.n_evaluations += 1
         nll, gradient = self._nll[precision](u / self.root)
-        self.slope = gradient / self.root + u
-        value = nll + 0.5 * float(u @ u)
-        if not (math.isfinite(value) and np.isfinite(self.slope).all()):
-            value, self.slope = _HUGE, u.copy()
-        return value, self.slope
+        slope = gradient / self.root + u
+        value = nll + 0.5 * float(products(u, u))
+        if not (math.isfinite(value) and np.isfinite(slope).all()):
+            return _HUGE, u.copy()
+        return value, slope
 
     def curvature(self, u: Array) -> LinearOperator:
         """I + L^-1/2 G L^-1/2 with the Gauss-Newton matrix G there."""
@@ -104,38 +102,24 @@ def descend(cost: Cost, u: Array, precision: Precision, max_steps: int, *, exact
     value, slope = cost(u, precision)
     values, slopes = [value], slope.copy()
 
-    def accepted(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        nonlocal slopes
-        values.append(float(intermediate_result.fun))
-        slopes = slopes + cost.slope
-        cost.n_steps += 1
-        if cost.progress is not None and cost.n_steps % _LOOK == 0:
-            cost.progress(f"step {cost.n_steps}: cost {values[-1]:.6g} nats")
-        if not exactly and len(values) > BLOCK and _fall(values) < ENOUGH:
-            raise StopIteration
+    def stopped() -> bool:
+        settled = not exactly and len(values) > BLOCK and _fall(values) < ENOUGH
+        return settled or len(values) > max_steps
 
-    while len(values) <= max_steps:
+    stage("descent")
+    while not stopped():
         before = len(values)
-        found = scipy.optimize.minimize(
-            cost,
-            u,
-            args=(precision,),
-            jac=True,
-            method="L-BFGS-B",
-            callback=accepted,
-            options={
-                "maxiter": max_steps + 1 - before,
-                "maxfun": _EVALUATIONS * max_steps,
-                "maxcor": _MEMORY,
-                "ftol": 0.0,
-                "gtol": 0.0,
-            },
-        )
-        if found.fun <= values[0]:
-            u = np.asarray(found.x)
+        for there in lbfgs(lambda point: cost(point, precision), u, value, slope):
+            u, value, slope = there
+            values.append(value)
+            slopes += slope
+            cost.n_steps += 1
+            if cost.progress is not None and cost.n_steps % _LOOK == 0:
+                cost.progress(f"step {cost.n_steps}: cost {value:.6g} nats")
+            if stopped():
+                break
         # Once more with an empty memory where its line search gave up, unless nothing is left.
-        stopped = len(values) > BLOCK and not exactly and _fall(values) < ENOUGH
-        if stopped or len(values) - before <= 1:
+        if len(values) - before <= 1:
             break
     return Round(u, values[-1], _fall(values), _fall(values) < ENOUGH, slopes, len(values))
 

@@ -23,10 +23,11 @@ def pool():
         yield pool
 
 
-def marking(folder, fails_at=()):
+def marking(folder, fails_at=(), instead=None):
     """A fit that leaves a mark for each training, and fails on prefixes of some lengths.
 
-    Its identity is its own: a marker is what it always was.
+    Or there it predicts what ``instead`` of the number of examples is. Its identity is its own: a
+    marker is what it always was.
     """
 
     class Fit:
@@ -34,19 +35,32 @@ def marking(folder, fails_at=()):
 
         def __call__(self, x, y, *, seed):
             if len(y) in fails_at:
-                raise RuntimeError("out of luck")
+                if instead is None:
+                    raise RuntimeError("out of luck")
+                return lambda x: instead(len(x))
             (folder / f"{len(y)}-{seed}").touch()
             return GaussianNB().fit(x, y).predict_proba
 
     return Fit()
 
 
-def test_what_was_measured_is_kept_when_a_fit_fails(tmp_path, pool):
+@pytest.mark.parametrize(
+    ("instead", "sentence"),
+    [
+        (None, "out of luck"),
+        (lambda n: np.full((n, 2), np.nan), "hold nan"),
+        (lambda n: np.full((n, 3), 1 / 3), r"shape \(20, 2\)"),
+        (lambda n: np.ones((n, 2)), "sums to 2"),
+    ],
+    ids=["raises", "NaN", "shape", "unnormalised"],
+)
+def test_what_was_measured_is_kept_when_a_fit_fails(tmp_path, pool, instead, sentence):
     marks = tmp_path / "marks"
     marks.mkdir()
     options = {**OPTIONS, "store": tmp_path / "store", "executor": pool, "workers": 1}
-    with pytest.raises(InputError, match="out of luck.*2 of 4 stages have finished") as caught:
-        ns.prequential_evidence(marking(marks, fails_at={20}), (X, Y), **options)
+    failing = marking(marks, fails_at={20}, instead=instead)
+    with pytest.raises(InputError, match=f"{sentence}.*2 of 4 stages have finished") as caught:
+        ns.prequential_evidence(failing, (X, Y), **options)
     assert "fit on the first 20 examples of order 0 failed" in str(caught.value)
     assert "\n" not in str(caught.value)
     before = {path.name: path.stat().st_mtime_ns for path in marks.iterdir()}

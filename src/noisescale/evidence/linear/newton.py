@@ -59,16 +59,19 @@ class Cost:
     def gradient_and_factor(self, V: Array, outputs: Array) -> tuple[Array, Array]:
         """The gradient, and the lower Cholesky factor of the Hessian (its lower triangle)."""
         gradient = self.gradient(V, outputs)
-        r, C = V.shape
         hessian = self.family.hessian(self.features, self.counts, outputs, self.labels)
-        hessian[np.diag_indices(C * r)] += np.tile(self.precisions, C)
+        return gradient, self.factor(hessian)
+
+    def factor(self, hessian: Array) -> Array:
+        """The lower Cholesky factor of the nll's ``hessian`` plus the prior; overwrites it."""
+        hessian[np.diag_indices(len(hessian))] += np.tile(self.precisions, self.family.n_outputs)
         factor, failed = dpotrf(hessian, lower=True, clean=False, overwrite_a=True)
         if failed:
             raise InputError(
                 f"the prior (smallest precision {self.precisions.min():.2g}) is lost in the "
                 "rounding of the curvature: rescale the features or choose a larger precision."
             )
-        return gradient, factor
+        return np.asarray(factor)
 
 
 def minimise(

@@ -222,8 +222,12 @@ def fit_map(
     prior_precision: float,
     intercept_precision: float | None = None,
     start: LinearFit | None = None,
+    guess: Array | None = None,
 ) -> LinearFit:
-    """The MAP at one prior precision; ``start`` is a fit of the same problem to begin from."""
+    """The MAP at one prior precision; ``start`` is a fit of the same problem to begin from.
+
+    Or begin from a ``guess``, coefficients (r, C) of the design.
+    """
     lam = check_precision("prior_precision", prior_precision)
     tau = (
         lam
@@ -233,9 +237,10 @@ def fit_map(
     design, family = problem.design, problem.family
     check_memory("a linear fit", 2 * 8.0 * (family.n_outputs * design.features.shape[1]) ** 2)
     precisions = design.precisions(lam, tau)
+    starts = [] if start is None else starts_from(problem, start, precisions)
     optimum = minimise(
         Cost(family, design.features, problem.labels, problem.counts, precisions),
-        starts=[] if start is None else _starts(problem, start, precisions),
+        starts=starts if guess is None else [guess],
         factor=None if start is None else _factor_nearby(problem, start, precisions),
     )
     # ln sqrt(|L| / |H + L|), with |H + L| from its Cholesky factor.
@@ -265,7 +270,7 @@ def fit_map(
     )
 
 
-def _starts(problem: LinearProblem, start: LinearFit, precisions: Array) -> list[Array]:
+def starts_from(problem: LinearProblem, start: LinearFit, precisions: Array) -> list[Array]:
     """The MAP of a neighbour, and where it moves to first order in the log prior precisions.
 
     Differentiating grad nll + L V = 0 gives dV = -(H + L)^-1 (L V) d ln L, with the factor of
@@ -293,6 +298,16 @@ def check_precision(name: str, value: float) -> float:
     return check_number(
         name, value, "above 0 (a flat prior has no evidence)", lambda number: number > 0
     )
+
+
+def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """The ends, as log10, of a range of prior precisions to search."""
+    if not isinstance(bounds, Sequence) or len(bounds) != 2:
+        raise InputError(f"bounds must be a pair (low, high), got {bounds!r}.")
+    low, high = (math.log10(check_precision("bounds", bound)) for bound in bounds)
+    if low >= high:
+        raise InputError(f"bounds must be (low, high) with low < high, got {bounds}.")
+    return low, high
 
 
 def logit_covariance(problem: LinearProblem, fit: LinearFit, x: Any) -> Array:
@@ -370,11 +385,7 @@ def maximise_evidence(
     A grid finds the highest region (the evidence may have several local maxima), a bounded search
     refines it to ``tolerance`` decades.
     """
-    if not isinstance(bounds, Sequence) or len(bounds) != 2:
-        raise InputError(f"bounds must be a pair (low, high), got {bounds!r}.")
-    low, high = (math.log10(check_precision("bounds", bound)) for bound in bounds)
-    if low >= high:
-        raise InputError(f"bounds must be (low, high) with low < high, got {bounds}.")
+    low, high = check_bounds(bounds)
     grid = np.linspace(low, high, max(3, round((high - low) * per_decade) + 1))
     path = lambda_path(problem, 10.0**grid, intercept_precision=intercept_precision)
     best = int(np.argmax([fit.log_evidence for fit in path]))
