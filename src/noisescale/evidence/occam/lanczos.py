@@ -11,12 +11,11 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
+from noisescale.evidence.occam.krylov import lanczos, resolution
 from noisescale.evidence.occam.quadrature import (
     FEWEST_PROBES,
     TraceEstimate,
     at_once,
-    lanczos,
-    resolution,
     trace_of_function,
 )
 from noisescale.evidence.occam.term import (
@@ -82,10 +81,8 @@ def curve(
     p = len(problem.w)
     operator = problem.operator(curvature, "float64")
     estimate = _estimate(operator, np.full(p, smallest), accuracy, curvature == "ggn")
-    pairs = [probe.quadrature() for probe in estimate.probes]
-    h = smallest * np.concatenate([nodes for nodes, _ in pairs])
-    weights = np.concatenate([p / len(pairs) * share for _, share in pairs])
-    return curve_of_eigenvalues(h, weights, p)
+    nodes, weights = estimate.nodes()
+    return curve_of_eigenvalues(smallest * nodes, weights, p)
 
 
 def operator_term(
@@ -118,6 +115,7 @@ def operator_term(
     details = {
         "n_probes": estimate.n_probes,
         "n_steps": estimate.n_steps,
+        "spread_left": estimate.spread_left,
         "quadrature_error": estimate.quadrature_error / 2,
         "rounding_bound": bound,
         "products": precision,
@@ -204,17 +202,18 @@ def _occam_of_quadrature(
 ) -> Occam:
     p = len(L)
     noise = _SEEN * max(abs(estimate.largest), abs(estimate.smallest))
-    counts, weights, fulls = [], [], []
+    counts, weights = [], []
     for probe in estimate.probes:
         nodes, share = probe.quadrature()
         counts.append(p * share[nodes < -resolution(nodes, len(nodes), p)].sum())
         weights.append(-p * (share * nodes)[nodes < -noise].sum())
-        fulls.append(p * float(share @ np.log1p(np.maximum(nodes, noise - 1))))
     restricted = -0.5 * estimate.value
     if positive:
         full: float | None = restricted
+    elif estimate.smallest > -1:
+        full = -0.5 * estimate.trace(lambda nodes: np.log1p(np.maximum(nodes, noise - 1)))
     else:
-        full = -0.5 * float(np.mean(fulls)) if estimate.smallest > -1 else None
+        full = None
     scaled = slope / np.sqrt(L)
     length = float(scaled @ scaled)
     decrement = 0.0
