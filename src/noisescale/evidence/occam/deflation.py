@@ -92,9 +92,7 @@ def _tridiagonals(runs: Sequence[Run]) -> tuple[Array, int]:
     for k, run in enumerate(runs):
         stop = start + run.steps
         alpha, beta = run.alpha[: run.steps], run.beta[: run.steps]
-        C[start:stop, start:stop] = (
-            np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
-        )
+        C[start:stop, start:stop] = np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
         C[r + k, stop - 1] = beta[-1]
         start = stop
     return C, r

@@ -6,14 +6,17 @@ tr ln(I + M) of M = L^-1/2 H L^-1/2 by stochastic Lanczos quadrature
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
+from noisescale.evidence.occam.kept import Opener, keeping
 from noisescale.evidence.occam.krylov import lanczos, resolution
 from noisescale.evidence.occam.quadrature import (
     FEWEST_PROBES,
+    Keeper,
     TraceEstimate,
     at_once,
     trace_of_function,
@@ -71,6 +74,7 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
         slope,
         positive=curvature == "ggn",
         accuracy=accuracy,
+        content=lambda: (curvature, *problem.content()),
     )
 
 
@@ -92,8 +96,24 @@ def operator_term(
     *,
     positive: bool,
     accuracy: Accuracy,
+    content: Callable[[], tuple[Any, ...]],
 ) -> Term:
-    """Stochastic Lanczos quadrature; in float64 where float32 products would bias it."""
+    """Stochastic Lanczos quadrature; in float64 where float32 products would bias it.
+
+    ``content`` is all that the operator depends on, as a store names it.
+    """
+    with keeping(accuracy, L, content) as kept:
+        return _term(operator, L, slope, positive, accuracy, kept)
+
+
+def _term(
+    operator: Callable[[Precision], LinearOperator],
+    L: Array,
+    slope: Array,
+    positive: bool,
+    accuracy: Accuracy,
+    kept: Opener | None,
+) -> Term:
     precision: Precision = "float32"
     # One short run shows the largest curvature, hence what rounding may do at the worst.
     start = slope / np.sqrt(L)
@@ -105,12 +125,14 @@ def operator_term(
     if positive and worst > max(goal, _HARMLESS):
         rough, goal_here = _rounding(operator, L, accuracy.seed)
         bound, goal = min(worst, rough), goal or goal_here
-    estimate = None
+    estimate, keeper = None, None
     if bound <= max(goal / 2, _HARMLESS):
-        estimate = _estimate(operator(precision), L, accuracy, positive)
+        keeper = kept and kept(precision)
+        estimate = _estimate(operator(precision), L, accuracy, positive, keeper)
     if estimate is None or bound > max(estimate.std / 2, _HARMLESS):
         precision, bound = "float64", worst * np.finfo(np.float64).eps / _FLOAT32_NOISE
-        estimate = _estimate(operator(precision), L, accuracy, positive)
+        keeper = kept and kept(precision)
+        estimate = _estimate(operator(precision), L, accuracy, positive, keeper)
     occam = _occam_of_quadrature(estimate, operator(precision), L, slope, positive, accuracy)
     details = {
         "n_probes": estimate.n_probes,
@@ -121,6 +143,8 @@ def operator_term(
         "products": precision,
         "tolerance_reached": estimate.reached,
     }
+    if keeper is not None:
+        details["n_stored_probes"] = keeper.n_used
     return Term(occam, estimate.std / 2, details)
 
 
@@ -170,7 +194,11 @@ def _in_prior_units(operator: LinearOperator, L: Array) -> LinearOperator:
 
 
 def _estimate(
-    operator: LinearOperator, L: Array, accuracy: Accuracy, positive: bool
+    operator: LinearOperator,
+    L: Array,
+    accuracy: Accuracy,
+    positive: bool,
+    keeper: Keeper | None = None,
 ) -> TraceEstimate:
     if accuracy.tolerance == 0:
         raise InputError(
@@ -189,6 +217,7 @@ def _estimate(
         n_steps=accuracy.n_steps,
         seed=accuracy.seed,
         progress=accuracy.progress,
+        keeper=keeper,
     )
 
 

@@ -201,7 +201,7 @@ def _block(
     seed: int,
 ) -> Block:
     p = operator.shape[0]
-    starts = np.stack([probe_signs(seed, probe, p) for probe in own])
+    starts = np.stack([probe_signs(seed, probe, p) for probe in own]).astype(np.float64)
     runs = lanczos_together(operator, starts, n_steps, f)
     found = []
     for part, learners in groups:
@@ -227,7 +227,7 @@ def _values(blocks: Sequence[Block], f: Function, p: int, *, deflated: bool) -> 
     if not deflated:
         return plain
     teachers = [_teacher(blocks, probe) for probe in range(len(plain))]
-    return plain - np.array([found.correction(f, at) for found, at in teachers])
+    return np.asarray(plain - [found.correction(f, at) for found, at in teachers])
 
 
 def _summary(blocks: list[Block], f: Function, p: int) -> TraceEstimate:
