@@ -51,13 +51,13 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     """The Lanczos vectors of probes that go together; a pass over the data a step."""
     p = facts.p
     work = PROBES * STEPS * (6 * facts.N * facts.pass_flops + 4 * STEPS * p)
-    together = at_once(p, STEPS, PROBES)
+    together = at_once(p, STEPS, PROBES // 2)
     return together * (4.0 * STEPS * p + 40.0 * p), work
 
 
 def seconds(problem: Problem, facts: Facts, curvature: str, rate: float) -> float:
     """One product, measured; each is orthogonalised twice against those before it."""
-    p, together = facts.p, at_once(facts.p, STEPS, PROBES)
+    p, together = facts.p, at_once(facts.p, STEPS, PROBES // 2)
     operator = problem.operator(curvature, "float64")  # as nearly every estimate needs it
     products, _ = timed(lambda: operator @ np.ones((p, together)))
     product = products / together
