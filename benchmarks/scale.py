@@ -1,11 +1,13 @@
 """The evidence at the size people train: run, not extrapolated, each cell up to ten minutes.
 
-    scale.py [--small] [--seconds 600] [--table] [CELL ...]
+    scale.py [--small] [--seconds 600] [--minutes 60] [CELL ...]
 
 A cell is a process of its own with a time limit; its seconds and its peak memory beyond what it had
-loaded go into ``results/scale.json``, which keeps cells that were not asked for again. ``--small``
-does the same on a few hundred examples, to see that everything runs, and writes nothing.
-``--table`` prints what is there as docs/evidence.md is to show it.
+loaded go into ``results/scale.json``, which keeps cells that were not asked for again, and from
+which ``tools/measured.py --write`` fills docs/evidence.md. Cells come in the order of what they are
+worth; none is begun when the ``--minutes`` are over, and models that cells share are trained once,
+outside of a cell's time. ``--small`` does the same on a few hundred examples, to see that
+everything runs, and writes nothing.
 
 paper:*   The paper's network (784-800-10, 636,010 parameters) on N = 60,000 MNIST images, trained
           to the minimum of prior precision 1: bounds (with their distance by rows and time),
@@ -40,6 +42,7 @@ KEPT = Path(tempfile.gettempdir()) / "noisescale-scale"  # trained models, betwe
 PRIOR = 1.0
 TOLERANCES = (100.0, 10.0, 1.0, 0.1)
 NEAR = 0.01  # of the log Occam factor: what the bounds are to be apart
+GIB = 8.0  # of memory for bounds, of which the columns may take three quarters
 
 
 def peak() -> float:
@@ -54,9 +57,22 @@ def measured(function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began, "gib": peak() - before} | found
 
 
+def heard(line: str) -> None:
+    """How far a cell was, in case its time is up."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def told(evidence: Any) -> dict[str, Any]:
     """What a table has of an evidence."""
-    kept = ("rows", "rows_that_matter", "kernel_rows", "n_probes", "n_steps", "products")
+    kept = (
+        "rows",
+        "rows_that_matter",
+        "kernel_rows",
+        "n_probes",
+        "n_steps",
+        "products",
+        "spread_left",
+    )
     return {
         "log_evidence": evidence.log_evidence,
         "log_occam_factor": evidence.log_occam_factor,
@@ -130,18 +146,21 @@ def paper_bounds(n: int, seconds: float) -> dict[str, Any]:
 
     def run() -> dict[str, Any]:
         began, trail = time.perf_counter(), []
-        found = bounds.begun(problem, L, 10.0 if n > 10_000 else 1.0)
+        found = bounds.begun(problem, L, 30.0 if n > 10_000 else 1.0)
         known = 0.0
+        width = np.dtype(found.precision).itemsize * max(len(found.rows), 1)
+        room = min(found.room, int(0.75 * GIB * 2**30 / width))
         while found.gap > NEAR * known and (found.residual > 0).any():
             # The determinant at the end takes about as long as all columns together.
             passed = time.perf_counter() - began
             trail.append((len(found.pivots), passed, found.gap / 2))
-            if passed > 0.5 * seconds or len(found.pivots) >= found.room:
+            if passed > 0.45 * seconds or len(found.pivots) >= room:
                 break
-            found.extend(found.builder.columns_at_once)
+            found.extend(min(found.builder.columns_at_once, room - len(found.pivots)))
             if len(found.blocks) % 4 == 0:
                 F = found.at_pivots()
                 known = log_determinant(F @ F.T)  # of these rows alone: less than of all
+        trail.append((len(found.pivots), time.perf_counter() - began, found.gap / 2))
         known = log_determinant(found.inner())
         lower, upper = known - found.rounding, known + found.gap + found.rounding
         return {
@@ -161,7 +180,6 @@ def paper_method(method: str) -> Callable[[int, float], dict[str, Any]]:
         import noisescale as ns
 
         network, params, pair = ns.paper_network(), paper_params(n), mnist(n)
-        heard: list[str] = []
         return measured(
             lambda: told(
                 ns.log_evidence(
@@ -171,7 +189,7 @@ def paper_method(method: str) -> Callable[[int, float], dict[str, Any]]:
                     prior_precision=PRIOR,
                     method=method,
                     at="point",
-                    progress=heard.append,
+                    progress=heard,
                 )
             )
         )
@@ -301,13 +319,11 @@ def exact(n: int, seconds: float) -> dict[str, Any]:
     unit = float(np.median([b for _, b in rounds]))
     once = float(np.median([a["seconds"] for a, _ in rounds]))
     curve = measured(lambda: {"best": ns.evidence_curve(network, params, pair, method="dual").best})
+    bounds = [evidence(t) | {"tolerance": t} for t in TOLERANCES]
     return {
         "cholesky_seconds": unit,
         "exact": rounds[0][0] | {"seconds": once, "ratio": once / unit},
-        "bounds": [
-            evidence(t) | {"tolerance": t, "choleskys": evidence(t)["seconds"] / unit}
-            for t in TOLERANCES
-        ],
+        "bounds": [found | {"choleskys": found["seconds"] / unit} for found in bounds],
         "curve": curve | {"evidences": curve["seconds"] / once},
     }
 
@@ -397,33 +413,29 @@ def torch_method(name: str, method: str) -> Callable[[int, float], dict[str, Any
             settings |= {"method": "auto", "select": last}
         if method == "dual":
             settings["tolerance"] = 10.0
-        heard: list[str] = []
-        found = measured(
-            lambda: told(nst.log_evidence(module, data, progress=heard.append, **settings))
-        )
+        found = measured(lambda: told(nst.log_evidence(module, data, progress=heard, **settings)))
         return found | {"p": sum(v.numel() for v in module.parameters())}
 
     return cell
 
 
 CELLS: dict[str, tuple[Callable[[int, float], dict[str, Any]], int, int]] = {
-    "paper:bounds": (paper_bounds, 60_000, 400),
-    **{
-        f"paper:{method}": (paper_method(method), 60_000, 400)
-        for method in ("lanczos", "kfac", "diagonal")
-    },
-    "paper:laplace-torch kfac": (paper_laplace_torch, 60_000, 400),
-    "paper:curvlinops lanczos": (paper_curvlinops, 60_000, 400),
     "exact:N = 1,000": (exact, 1_000, 60),
+    "paper:bounds": (paper_bounds, 60_000, 400),
+    "paper:kfac": (paper_method("kfac"), 60_000, 400),
+    "paper:diagonal": (paper_method("diagonal"), 60_000, 400),
+    "paper:laplace-torch kfac": (paper_laplace_torch, 60_000, 400),
+    "paper:lanczos": (paper_method("lanczos"), 60_000, 400),
     **{
         f"resnet:{method}": (torch_method("resnet", method), 5_000, 40)
-        for method in ("last layer", "kfac", "diagonal")
+        for method in ("last layer", "diagonal", "kfac")
     },
     **{
         f"{name}:{method}": (torch_method(name, method), 500, 20)
+        for method in ("kfac", "diagonal", "dual", "lanczos")
         for name in ("resnet300k", "gpt")
-        for method in ("dual", "lanczos", "kfac", "diagonal")
     },
+    "paper:curvlinops lanczos": (paper_curvlinops, 60_000, 400),
 }
 
 
@@ -436,36 +448,13 @@ def prepared(name: str, n: int) -> None:
         torch_model(kind, n)
 
 
-def table(document: dict[str, Any]) -> str:
-    """The cells as a page shows them."""
-    lines = [
-        "| model | N | method | time | memory | log Occam factor |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, cell in document.items():
-        model, _, method = name.partition(":")
-        if model == "exact" or name not in CELLS:
-            continue
-        took = f"{cell['seconds']:.0f} s" if "seconds" in cell else cell["status"]
-        space = f"{cell['gib']:.1f} GiB" if "gib" in cell else ""
-        value = cell.get("log_occam_factor")
-        shown = "" if value is None else f"{value:,.0f}"
-        if cell.get("std"):
-            shown += f" +- {cell['std']:.0f}"
-        if (both := cell.get("log_occam_bounds")) is not None:
-            shown = f"{both[0]:,.0f} to {both[1]:,.0f}"
-        elif cell.get("bounds"):
-            shown += f" ({cell['bounds'][1] - cell['bounds'][0]:.1f} between bounds)"
-        lines.append(f"| {model} | {CELLS[name][1]:,} | {method} | {took} | {space} | {shown} |")
-    return "\n".join(lines).replace(" -", " −")
-
-
 def in_a_process(arguments: list[str], seconds: float | None) -> dict[str, Any]:
     command = [sys.executable, __file__, *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return {"status": f"not done after {seconds:.0f} s"}
+    except subprocess.TimeoutExpired as late:
+        lines = (late.stderr or b"").decode(errors="replace").strip().splitlines()
+        return {"status": f"not done after {seconds:.0f} s", "heard": (lines or [""])[-1][:200]}
     if done.returncode:
         return {"status": (done.stderr.strip().splitlines() or ["failed"])[-1][:200]}
     return {"status": "done"} | json.loads(done.stdout.splitlines()[-1])
@@ -475,8 +464,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cells", nargs="*")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--table", action="store_true")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     parser.add_argument("--prepare", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -488,18 +477,21 @@ def main() -> None:
         print(json.dumps(function(n, given.seconds) if given.cell else (prepared(name, n) or {})))
         return
     document = json.loads(RESULTS.read_text()) if RESULTS.exists() and not given.small else {}
-    if given.table:
-        print(table(document))
-        return
-    size = ["--small"] if given.small else []
+    size, began = ["--small"] if given.small else [], time.monotonic()
     for name in given.cells or CELLS:
+        if time.monotonic() - began > 60 * given.minutes:
+            print(f"{name}: not begun, {given.minutes:.0f} minutes are over", flush=True)
+            continue
         ready = in_a_process(["--prepare", name, *size], None)
-        allowed = ["--seconds", str(given.seconds), *size]
-        document[name] = (
-            in_a_process(["--cell", name, *allowed], given.seconds + 60)
+        left = max(60 * given.minutes - (time.monotonic() - began), 60.0)
+        seconds = min(given.seconds, left)
+        allowed = ["--seconds", str(seconds), *size]
+        found = (
+            in_a_process(["--cell", name, *allowed], seconds + 60)
             if ready["status"] == "done"
             else ready
         )
+        document[name] = {"n": CELLS[name][2 if given.small else 1]} | found
         print(name, json.dumps(document[name])[:400], flush=True)
         if not given.small:
             RESULTS.write_text(json.dumps(document, indent=1) + "\n")

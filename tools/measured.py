@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from betting_passages import PASSAGES as BETS
+from scale_passage import scale_passage
 from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
@@ -228,6 +229,11 @@ def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False))
 
 
+def _wrapped_text(paragraph: str) -> str:
+    """Tables stay as they are."""
+    return paragraph if paragraph.startswith("|") else _wrapped(paragraph)
+
+
 PASSAGES: dict[str, Callable[[], str]] = {
     "law": law_passage,
     "law-in-short": law_in_short,
@@ -235,6 +241,7 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "starts": starts_passage,
     "preflight": preflight_passage,
     **BETS,
+    "scale": lambda: "\n\n".join(map(_wrapped_text, scale_passage().split("\n\n"))),
     **VERDICTS,
 }
 

@@ -1,6 +1,7 @@
 """The evidence from a curvature that another framework computed, as a matrix or an operator."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from noisescale.evidence.laplace import assemble
 from noisescale.evidence.null import log_null_frequencies, log_null_uniform
 from noisescale.evidence.occam.dense import occam_of_symmetric
 from noisescale.evidence.occam.lanczos import operator_term
-from noisescale.evidence.occam.term import Accuracy, Term
+from noisescale.evidence.occam.term import Accuracy, Term, check_store
 from noisescale.evidence.prior import proper
 from noisescale.evidence.result import Evidence
+from noisescale.jobs.store import RunStore
 from noisescale.seeds import random_stream
 
 _DENSE_OPERATOR = 4_000  # parameters up to which an operator is turned into a matrix
@@ -39,6 +41,7 @@ def log_evidence_from_operator(
     max_probes: int = 64,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
+    store: Path | str | RunStore | None = None,
 ) -> Evidence:
     """The evidence from a curvature that another framework computed.
 
@@ -57,12 +60,13 @@ def log_evidence_from_operator(
         log_null: the null model's log evidence, in place of ``n_classes``.
         log_degeneracy: as in :func:`log_evidence`.
         method: ``"dense"``, ``"lanczos"``, or ``"auto"``: dense up to 4,000 parameters.
-        tolerance, max_probes, seed, progress: as in :func:`log_evidence`.
+        tolerance, max_probes, seed, progress, store: as in :func:`log_evidence`.
     """
     operator = _square_operator(curvature)
     p = operator.shape[0]
     check_choice("method", method, ("auto", "dense", "lanczos"))
-    accuracy = Accuracy(tolerance, max_probes, seed=seed, progress=progress)
+    accuracy = Accuracy(tolerance, max_probes, seed=seed, progress=progress, store=store)
+    check_store(method, store)
     if method == "auto":
         method = "dense" if p <= _DENSE_OPERATOR else "lanczos"
     L = _vector("prior_precision", prior_precision)
@@ -89,7 +93,14 @@ def log_evidence_from_operator(
             term = Term(occam_of_symmetric(_dense_operator(operator), L, g))
         else:
             _check_symmetry(operator, seed)
-            term = operator_term(lambda _: operator, L, g, positive=False, accuracy=accuracy)
+            term = operator_term(
+                lambda _: operator,
+                L,
+                g,
+                positive=False,
+                accuracy=accuracy,
+                content=lambda: (curvature,),
+            )
         gradient_norm = None if gradient is None else float(np.linalg.norm(g))
     return assemble(
         term,

@@ -134,6 +134,12 @@ class JaxProblem:
         """Whether the likelihood is known to be log-concave in the outputs."""
         return self.likelihood.function is None and self.likelihood.name in LOG_CONCAVE
 
+    def content(self) -> tuple[Any, ...]:
+        """All that a result depends on."""
+        model, architecture = self.model, self.model.architecture
+        function = architecture.apply_fn, architecture.likelihood, str(architecture.tree)
+        return (*function, self.names, model.w, model.x, model.y)
+
     def at(self, w: Array) -> "JaxProblem":
         """The same problem at other flat parameters; compiled programs are those it has."""
         return replace(self, model=replace(self.model, w=w))

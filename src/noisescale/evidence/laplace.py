@@ -10,6 +10,7 @@ classes the probability 1/n: E = -ln P(y | x) - N ln n, above 0 in favour of the
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
 from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null_in_words
-from noisescale.evidence.occam.term import Accuracy, Term
+from noisescale.evidence.occam.term import Accuracy, Term, check_store
 from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import Preflight, module_of, preflight, with_rows
 from noisescale.evidence.prior import describe_prior, prior_vector
@@ -30,6 +31,7 @@ from noisescale.evidence.problem import Problem, is_linear
 from noisescale.evidence.refine import LaplacePosterior
 from noisescale.evidence.result import Evidence, NotAMinimumWarning, warn_user
 from noisescale.evidence.select import Select
+from noisescale.jobs.store import RunStore
 
 if TYPE_CHECKING:
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
@@ -53,6 +55,7 @@ def evidence_of(
     check_choice("at", at, AT)
     check_choice("null", null, NULLS)
     accuracy = accuracy or Accuracy()
+    check_store(method, accuracy.store)
     settings = {"curvature": curvature, "method": method, "null": null, "accuracy": accuracy}
     if conditional_on is not None:
         if at != "map":
@@ -135,6 +138,7 @@ def log_evidence(
     max_probes: int = 64,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
+    store: Path | str | RunStore | None = None,
 ) -> Evidence:
     """The evidence of ``apply_fn`` at ``params``, from the training data alone.
 
@@ -178,6 +182,9 @@ def log_evidence(
             factor.
         max_probes, seed, progress: for lanczos, when to give up and the probes' seed; a function
             that is called with how far every method is (and ``at="map"`` too).
+        store: for lanczos, a folder (made if it is not there) or a file such as ``runs.sqlite``
+            that keeps every finished block of probes: called again with the same model, data and
+            prior, an estimate that was killed, or is to be nearer, goes on from these.
 
     >>> import numpy as np
     >>> x, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([1, 1, 0, 0])
@@ -198,7 +205,7 @@ def log_evidence(
         null=null,
         log_null=log_null,
         log_degeneracy=log_degeneracy,
-        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress),
+        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress, store=store),
     )
 
 

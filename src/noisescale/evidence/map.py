@@ -28,7 +28,7 @@ from scipy.sparse.linalg import LinearOperator
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_whole
 from noisescale.evidence.descent import BLOCK, ENOUGH, Cost, Round, descend, finish, reach
-from noisescale.evidence.occam.quadrature import lanczos_basis
+from noisescale.evidence.occam.krylov import lanczos_basis
 from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import describe_prior, prior_vector

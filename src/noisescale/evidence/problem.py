@@ -222,6 +222,10 @@ class Problem(Protocol):
         """Numbers that one example adds to a forward pass."""
         ...
 
+    def content(self) -> tuple[Any, ...]:
+        """All that a result depends on, for its name in a store: function, parameters, data."""
+        ...
+
     def at(self, w: Array) -> "Problem":
         """The same problem at other flat parameters; nothing is compiled again."""
         ...

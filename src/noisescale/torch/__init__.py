@@ -10,6 +10,7 @@ module, as it trains, and changes nothing about it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from noisescale.evidence.predict import predictions_of
 from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
 from noisescale.evidence.select import Select
+from noisescale.jobs.store import RunStore
 from noisescale.noise.gradients import GradientNoise, noise_of
 from noisescale.noise.watch.record import WatchWarning
 from noisescale.torch.fit_function import fit_function
@@ -75,6 +77,7 @@ def log_evidence(
     max_probes: int = 64,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
+    store: Path | str | RunStore | None = None,
 ) -> Evidence:
     """The evidence of a trained ``torch.nn.Module``, from the training data alone.
 
@@ -97,7 +100,7 @@ def log_evidence(
             parameter, a pattern (``"*.bias"``), a sequence of those, or a function of the name.
         curvature, method, at, conditional_on, null, log_null, log_degeneracy: as in
             :func:`noisescale.log_evidence`.
-        tolerance, max_probes, seed, progress: likewise.
+        tolerance, max_probes, seed, progress, store: likewise.
 
     >>> import torch
     >>> import noisescale.torch as nst
@@ -120,7 +123,7 @@ def log_evidence(
         null=null,
         log_null=log_null,
         log_degeneracy=log_degeneracy,
-        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress),
+        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress, store=store),
     )
 
 

@@ -420,6 +420,11 @@ class TorchProblem(ByExamples):
         few.observed = self.observed[examples]
         return few
 
+    def content(self) -> tuple[Any, ...]:
+        """All that a result depends on."""
+        twin = self.model.twins["float64"]
+        return twin, list(self.shapes), self.likelihood, self.w, self.x, self.observed
+
     def at(self, w: Array) -> "TorchProblem":
         """The same problem at other flat parameters; the module's copies are shared."""
         other = self.fresh()

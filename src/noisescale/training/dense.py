@@ -47,7 +47,9 @@ def layer_derivatives(D: Any, weights: Sequence[Any], active: Iterable[Any]) -> 
     """
     derivatives = [D]
     for W, on in zip(reversed(weights[1:]), active, strict=True):
-        derivatives.append((derivatives[-1] @ W.T) * on)
+        D = D @ W.T
+        D *= on  # in place, where arrays can be written
+        derivatives.append(D)
     return derivatives[::-1]
 
 

@@ -37,7 +37,7 @@ class DenseLayers:
 
     def derivatives(self, rows: "Rows") -> list[Array]:
         """D (n, h) of every layer."""
-        active = (a[rows.examples] > 0 for a in reversed(self.inputs[1:]))
+        active = ((a > 0)[rows.examples] for a in reversed(self.inputs[1:]))
         return layer_derivatives(rows.coefficients, self.weights, active)
 
     def squares(self, rows: "Rows") -> list[Array]:

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.occam.quadrature import lanczos, resolution
+from noisescale.evidence.occam.krylov import lanczos, resolution
 from noisescale.evidence.select import Select
 from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
+from noisescale.evidence.occam import band, mixed
 from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.dense import ROUNDING, occam_of_positive, resolved
 from noisescale.evidence.occam.kernel import (
@@ -43,6 +44,8 @@ from noisescale.evidence.problem import Facts, Problem, Rows
 from noisescale.evidence.timing import arithmetic_rate, timed
 
 SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
+LARGE = 2_000  # rows from which on a band takes less than eigenvalues
+_A_BAND, _EIGENVALUES = 8, 5  # factorisations that each takes about as long as
 _ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _LOWEST = 1e-4  # precision of a layer down to which rows matter to it
 _ALONG = 2e9  # operations of derivatives that are measured
@@ -88,11 +91,14 @@ def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: 
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
-    """From the root where it is small, else from the kernel."""
+    """From the root where it is small, else from the kernel, in float32 where that is as good."""
     every = output_rows(problem)
     if 8 * len(every) * len(L) <= SMALL:
         A = HeldRows(problem, np.ones(len(L)), every).A
         return Term(occam_of_root(check_curvature(A), L, slope))
+    quicker = mixed.term(problem, L, slope, every)
+    if quicker is not None:
+        return quicker
     kernel = dual_kernel(problem, L, slope, every=every)
     occam = occam_of_kernel(kernel.matrix, kernel.along_gradient, float(slope @ (slope / L)))
     return Term(occam, details={"kernel_rows": int(kernel.kept.sum())})
@@ -101,12 +107,15 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
 def curve(
     problem: Problem, curvature: str, accuracy: Accuracy, *, smallest: float, n_values: int
 ) -> Curve:
-    """Few precisions are factorised one by one, for many the eigenvalues are cheaper."""
+    """Few precisions are factorised one by one; many share one reduction of the kernel."""
     p = len(problem.w)
     K = dual_kernel(problem, np.full(p, smallest), np.zeros(p)).matrix
-    # Eigenvalues cost about n/600 factorisations of n x n.
-    if n_values < max(5, len(K) / 600):
+    large = len(K) > LARGE
+    if n_values < (_A_BAND if large else _EIGENVALUES):
         return lambda precision: _log_occam(K, smallest / precision)
+    if large and _resolved_kernel(K):
+        B = band.band_of(K)
+        return lambda precision: -0.5 * band.log_determinant(B, smallest / precision)
     h = smallest * attended(
         3.0 * len(K) ** 3, scipy.linalg.eigvalsh, K, overwrite_a=True, check_finite=False
     )

@@ -33,6 +33,7 @@ NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant b
 AT_ONCE = 512  # columns of a kernel that are made together
 _PART = 8_192  # rows of such columns in one stroke
 _FEWEST = 4  # examples of the smallest block that is measured
+_STROKE = 512  # rows of a lower triangle in one stroke: what is made above it is small
 LEFT_OUT = 1e200  # a precision from which on a parameter is not looked at
 
 
@@ -283,18 +284,16 @@ class LayerRows:
         n = len(rows)
         K = np.zeros((n, n), self.layers.weights[0].dtype)
         grams = [
-            attended(a.size * len(a), np.matmul, a, a.T) for a in self.layers.inputs
+            attended(a.size * len(a), np.matmul, a, a.T) / w + 1 / b
+            for a, (w, b) in zip(self.layers.inputs, self.precisions, strict=True)
         ]  # (N, N) each
         derivatives = self.layers.derivatives(rows)
         stage("kernel", n**2)
-        for part in self._parts(rows):
+        for part in parts_of(n, _STROKE):
             upto = slice(0, part.stop)
-            for D, gram, (w, b) in zip(derivatives, grams, self.precisions, strict=True):
-                between = gram[rows.examples[part]][:, rows.examples[upto]]
-                between /= w
-                between += 1 / b
-                work = 2.0 * D[part].size * part.stop
-                between *= attended(work, np.matmul, D[part], D[upto].T)
+            for D, gram in zip(derivatives, grams, strict=True):
+                between = attended(2.0 * D[part].size * part.stop, np.matmul, D[part], D[upto].T)
+                between *= gram[rows.examples[part]].take(rows.examples[upto], axis=1)
                 K[part, upto] += between
             advance(part.stop**2 - part.start**2)
         return K
@@ -335,9 +334,11 @@ class LayerRows:
             gram = a @ c.T  # (examples, examples)
             gram /= w
             gram += 1 / b
+            gram = gram.take(to_columns, axis=1)
             part = D @ E.T  # (rows, rows)
-            part *= gram[to_rows][:, to_columns]
-            total = part if total is None else total + part
+            for few in parts_of(len(part), _STROKE):
+                part[few] *= gram[to_rows[few]]
+            total = part if total is None else np.add(total, part, out=total)
         assert total is not None
         return total
 

@@ -71,15 +71,13 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
         log_occam -= 0.5 * float(np.log1p(both / of_w).sum())
         along = V.T @ of_weight @ U
         decrement += float((along**2 / (both + of_w)).sum())
-        # Outside of the eigenvectors' span the curvature is zero.
-        if U.shape[1] < len(U) or V.shape[1] < len(V):
-            decrement += float(((of_weight - V @ along @ U.T) ** 2).sum()) / of_w
+        decrement += _beside(of_weight, along) / of_w
         if block.bias is not None:
             of_b, of_bias = _one(L[block.bias], block.name), slope[block.bias]
             log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum())
             along = of_bias @ V
             decrement += float((along**2 / (gamma + of_b)).sum())
-            decrement += float(((of_bias - V @ along) ** 2).sum()) / of_b
+            decrement += _beside(of_bias, along) / of_b
     rest, h = kronecker.rest, kronecker.diagonal
     log_occam -= 0.5 * float(np.log1p(h / L[rest]).sum())
     decrement += float((slope[rest] ** 2 / (h + L[rest])).sum())
@@ -160,6 +158,11 @@ def semidefinite_eigh(matrix: Array) -> tuple[Array, Array]:
             return values[kept], F @ (W[:, kept] / np.sqrt(values[kept]))
     values, vectors = scipy.linalg.eigh(matrix, driver="evd")
     return np.maximum(values, 0), vectors
+
+
+def _beside(slope: Array, along: Array) -> float:
+    """The squared length of a slope outside of the eigenvectors' span: nothing is curved there."""
+    return max(float(np.vdot(slope, slope) - np.vdot(along, along)), 0.0)
 
 
 def _one(precisions: Array, name: str) -> float:

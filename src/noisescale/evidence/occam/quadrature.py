@@ -1,57 +1,65 @@
 """Stochastic Lanczos quadrature: tr f(M) of a symmetric operator from products with it.
 
-A random sign vector z has E[z' f(M) z] = tr f(M), and m steps of Lanczos from z give a Gauss
-quadrature of z' f(M) z: nodes theta (Ritz values) and weights. Every step is orthogonalised against
-all before it, twice, so that no eigenvalue is counted again.
+A random sign vector z has E[z' f(M) z] = tr f(M), which m steps of Lanczos from z give by a Gauss
+quadrature (:mod:`noisescale.evidence.occam.krylov`). Probes go in blocks, whose products are made
+together, and what some found of the leading curvature is taken off the spread of others
+(:mod:`noisescale.evidence.occam.deflation`): three groups, the halves of the first block and the
+second block, learn from one another in a ring, later blocks from the one before. Of two groups at
+most one has learnt from the other, so that its probes are unbiased whatever the other's are:
+all are uncorrelated, and the spread over probes is an honest error. Where learning makes the spread
+no smaller (f(M) nearly diagonal, of which signs see the trace exactly), it is left out.
 
 Two errors, both reported: the spread over probes, and what the last quarter of the steps changed.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.errors import InputError
+from noisescale.evidence.occam.deflation import Leading, leading
+from noisescale.evidence.occam.krylov import (
+    Array,
+    Function,
+    Tridiagonal,
+    lanczos_together,
+    width_of,
+)
 from noisescale.evidence.pace import stage
 from noisescale.seeds import random_stream
 
-Array = NDArray[np.float64]
-Function = Callable[[Array], Array]
-
 FEWEST_PROBES = 8  # a standard error from fewer is not worth much
-LOOK = 8  # steps between two looks at the quadrature
-SETTLED = 1e-4  # of its value: far below the spread over probes
-_WIDE = 1 << 16  # parameters from which on vectors are kept in float32
 _BYTES = 1 << 30  # of the vectors of probes that go together
 _Z = float(stats.norm.ppf(0.975))
 
 
-@dataclass(frozen=True)
-class Tridiagonal:
-    """What m steps of Lanczos from one probe leave: the diagonal and the off-diagonal."""
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Probes whose products were made together, and what each group of them found for others."""
 
-    alpha: Array  # (m,)
-    beta: Array  # (m - 1,)
-
-    def quadrature(self, steps: int | None = None) -> tuple[Array, Array]:
-        """Nodes and weights after so many steps (all by default); the weights sum to 1."""
-        m = len(self.alpha) if steps is None else min(steps, len(self.alpha))
-        nodes, vectors = scipy.linalg.eigh_tridiagonal(self.alpha[:m], self.beta[: m - 1])
-        return nodes, vectors[0] ** 2
-
-    def integrate(self, f: Function, steps: int | None = None) -> float:
-        """z' f(M) z/p."""
-        nodes, weights = self.quadrature(steps)
-        return float(weights @ f(nodes))
+    first: int  # the number of the first probe
+    probes: tuple[Tridiagonal, ...]
+    leading: tuple[Leading, ...]
 
 
-@dataclass(frozen=True)
+class Keeper(Protocol):
+    """Where finished blocks are kept, so that an estimate that was killed goes on."""
+
+    def get(self, first: int, stop: int) -> Block | None:
+        """The block of these probes, if it is there."""
+        ...
+
+    def add(self, block: Block) -> None:
+        """Keep a block, all of it or nothing."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
 class TraceEstimate:
     """tr f(M) with its errors.
 
@@ -60,117 +68,50 @@ class TraceEstimate:
         std: a standard error such that +-1.96 of it cover as Student's t says for so few probes,
             the quadrature error added in.
         quadrature_error: what the last quarter of the Lanczos steps changed, on average.
-        n_probes, n_steps: how much work it took; the steps of the longest run.
+        n_steps: of the longest run.
         reached: whether the tolerance was.
         largest, smallest: extreme Ritz values seen.
-        probes: the quadratures themselves.
+        spread_left: the spread over probes, by what it would be had none learnt of another; 1 where
+            that is what was used.
+        blocks: the quadratures themselves.
+        p: the operator's size.
     """
 
     value: float
     std: float
     quadrature_error: float
-    n_probes: int
     n_steps: int
     reached: bool
     largest: float
     smallest: float
-    probes: tuple[Tridiagonal, ...]
-
-
-def resolution(nodes: Array, n_steps: int, p: int) -> float:
-    """How near zero m steps of Lanczos can tell eigenvalues from it: about the norm over m^2.
-
-    With as many steps as parameters, rounding alone is left.
-    """
-    return float(np.abs(nodes).max(initial=0.0)) * (1e-10 if n_steps >= p else 1 / n_steps**2)
-
-
-def lanczos(
-    operator: LinearOperator, start: Array, max_steps: int, f: Function | None = None
-) -> Tridiagonal:
-    """At most ``max_steps`` of Lanczos from ``start``.
-
-    Fewer if the space is exhausted, or if the last quarter of the steps no longer changes the
-    quadrature of ``f``.
-    """
-    return lanczos_basis(operator, start, max_steps, f)[0]
-
-
-def lanczos_basis(
-    operator: LinearOperator, start: Array, max_steps: int, f: Function | None = None
-) -> tuple[Tridiagonal, NDArray[np.floating]]:
-    """:func:`lanczos` with the orthonormal vectors (m, p) it went through."""
-    run = _Run(start, min(max_steps, operator.shape[0]), f)
-    while not run.ended and not run.settled:
-        run.take(np.asarray(operator @ run.q, np.float64))
-    return run.tridiagonal, run.Q[: run.steps]
-
-
-def lanczos_together(
-    operator: LinearOperator, starts: Array, max_steps: int, f: Function | None = None
-) -> list[Tridiagonal]:
-    """:func:`lanczos` from each of several starts (b, p), whose products are made in one pass.
-
-    All go on until the last has settled: a product with fewer vectors would hardly be quicker.
-    """
-    runs = [_Run(start, min(max_steps, operator.shape[0]), f) for start in starts]
-    while not all(run.ended or run.settled for run in runs):
-        W = np.asarray(operator @ np.stack([run.q for run in runs], axis=1), np.float64)
-        for run, w in zip(runs, W.T, strict=True):
-            if not run.ended:
-                run.take(w.copy())
-    return [run.tridiagonal for run in runs]
-
-
-class _Run:
-    """Lanczos from one start, a product at a time.
-
-    Attributes:
-        q: the vector to multiply next; zeros at the end.
-        settled: whether the last quarter of the steps no longer changes the quadrature of ``f``.
-        ended: whether the space or the number of steps is exhausted.
-    """
-
-    def __init__(self, start: Array, max_steps: int, f: Function | None) -> None:
-        p = len(start)
-        self.Q = np.empty((max_steps, p), np.float32 if width_of(p) == 4 else np.float64)
-        self.alpha, self.beta = np.zeros(max_steps), np.zeros(max_steps)
-        self.q, self.f = start / np.linalg.norm(start), f
-        self.steps, self.settled, self.ended = 0, False, max_steps == 0
+    spread_left: float
+    blocks: tuple[Block, ...]
+    p: int
 
     @property
-    def tridiagonal(self) -> Tridiagonal:
-        """Of all steps so far."""
-        return Tridiagonal(self.alpha[: self.steps], self.beta[: max(self.steps - 1, 0)])
+    def probes(self) -> tuple[Tridiagonal, ...]:
+        """Of all blocks."""
+        return tuple(probe for block in self.blocks for probe in block.probes)
 
-    def take(self, w: Array) -> None:
-        """A step, with w the product of ``q``."""
-        if not np.isfinite(w).all():
-            raise InputError(
-                "products with the curvature are not finite: scale the inputs or the parameters "
-                "down."
-            )
-        j, Q = self.steps, self.Q
-        Q[j] = self.q
-        self.alpha[j] = self.q @ w
-        for _ in range(2):
-            w -= Q[: j + 1].T @ (Q[: j + 1] @ w.astype(Q.dtype))
-        self.beta[j] = np.linalg.norm(w)
-        self.steps = j + 1
-        scale = max(np.abs(self.alpha[: j + 1]).max(), self.beta[: j + 1].max())
-        # An invariant subspace: the rest is exact.
-        exhausted = self.beta[j] <= 1e-10 * scale or scale == 0
-        self.ended = exhausted or self.steps == len(self.alpha)
-        self.q = np.zeros_like(w) if self.ended else w / self.beta[j]
-        if self.f is not None and not self.ended and j % LOOK == LOOK - 1:
-            value = self.tridiagonal.integrate(self.f)
-            before = self.tridiagonal.integrate(self.f, 3 * self.steps // 4)
-            self.settled = abs(value - before) <= SETTLED * abs(value)
+    @property
+    def n_probes(self) -> int:
+        """How many there are."""
+        return len(self.probes)
 
+    def trace(self, f: Function) -> float:
+        """tr f(M) of another function by the same quadratures."""
+        return float(np.mean(_values(self.blocks, f, self.p, deflated=self.spread_left < 1)))
 
-def width_of(p: int) -> int:
-    """Bytes of a number of the vectors that are kept."""
-    return 4 if p > _WIDE else 8
+    def nodes(self) -> tuple[Array, Array]:
+        """Nodes and weights, some of them negative, whose sum is :meth:`trace` for every f."""
+        n = self.n_probes
+        parts = [probe.quadrature() for probe in self.probes]
+        nodes, weights = [t for t, _ in parts], [self.p / n * share for _, share in parts]
+        for probe in range(n) if self.spread_left < 1 else ():
+            found, at = _teacher(self.blocks, probe)
+            nodes.append(found.nodes)
+            weights.append(-found.weights * found.excess[at] / n)
+        return np.concatenate(nodes), np.concatenate(weights)
 
 
 def standard_error(spread: float, n: int) -> float:
@@ -217,6 +158,7 @@ def trace_of_function(
     n_steps: int = 64,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
+    keeper: Keeper | None = None,
 ) -> TraceEstimate:
     """tr f(M) until its standard error is below ``tolerance`` or ``relative`` of the value.
 
@@ -224,20 +166,25 @@ def trace_of_function(
     spread happens to look small.
     """
     p = operator.shape[0]
-    rng = random_stream(seed, "lanczos probes")
-    probes: list[Tridiagonal] = []
-    look = min(FEWEST_PROBES, max_probes)
+    blocks: list[Block] = []
+    look, n_probes = min(FEWEST_PROBES, max_probes), 0
+    together = at_once(p, n_steps, look // 2)  # two blocks at least
     while True:
-        stage("products", min(n_steps, p) * (look - len(probes)))
-        together = at_once(p, n_steps, min(look - len(probes), FEWEST_PROBES))
-        while len(probes) < look:
-            b = min(together, look - len(probes))
-            signs = rng.integers(0, 2, (b, p)).astype(np.float64) * 2 - 1
-            for probe in lanczos_together(operator, signs, n_steps, f):
-                probes.append(probe)
+        stage("products", min(n_steps, p) * (look - n_probes))
+        while n_probes < look:
+            stop = min(n_probes + together, look)
+            block = None if keeper is None else keeper.get(n_probes, stop)
+            if block is None:
+                own = range(n_probes, stop)
+                block = _block(operator, f, own, _groups(own, together), n_steps, seed)
+                if keeper is not None:
+                    keeper.add(block)
+            blocks.append(block)
+            for _ in block.probes:
+                n_probes += 1
                 if progress is not None:
-                    progress(f"probe {len(probes)} of at most {max_probes}")
-        estimate = _summary(probes, f, p)
+                    progress(f"probe {n_probes} of at most {max_probes}")
+        estimate = _summary(blocks, f, p)
         goal = max(tolerance, relative * abs(estimate.value))
         if estimate.std <= goal or look >= max_probes:
             reached = estimate.std <= goal
@@ -245,14 +192,90 @@ def trace_of_function(
         look = min(2 * look, max_probes)
 
 
-def _summary(probes: list[Tridiagonal], f: Function, p: int) -> TraceEstimate:
-    values = p * np.array([t.integrate(f) for t in probes])
+def probe_signs(seed: int, probe: int, p: int) -> NDArray[np.int8]:
+    """The signs z of one probe, whatever the others are."""
+    bits = random_stream(seed, f"lanczos probe {probe}").integers(0, 2, p, dtype=np.int8)
+    return bits * np.int8(2) - np.int8(1)
+
+
+def _groups(own: range, together: int) -> list[tuple[range, list[int]]]:
+    """The groups of a block, each with the probes that will learn from it.
+
+    >>> for block in (range(4), range(4, 8), range(8, 12)):
+    ...     _groups(block, 4)
+    [(range(0, 2), [4, 5, 6, 7]), (range(2, 4), [0, 1])]
+    [(range(4, 8), [2, 3, 8, 9, 10, 11])]
+    [(range(8, 12), [12, 13, 14, 15])]
+    """
+    half = together // 2
+    ring = (
+        [range(half), range(half, together), range(together, 2 * together)]
+        if half
+        else [range(1), range(1, 2), range(2, 3)]
+    )
+    after = list(range(own.stop, own.stop + together))
+    learners = {
+        ring[0].start: list(ring[2]),
+        ring[1].start: list(ring[0]),
+        ring[2].start: [*ring[1], *after],
+    }
+    parts = ring[:2] if own == range(together) and half else [own]
+    return [(part, learners.get(part.start, after)) for part in parts]
+
+
+def _block(
+    operator: LinearOperator,
+    f: Function,
+    own: range,
+    groups: list[tuple[range, list[int]]],
+    n_steps: int,
+    seed: int,
+) -> Block:
+    p = operator.shape[0]
+    starts = np.stack([probe_signs(seed, probe, p) for probe in own]).astype(np.float64)
+    runs = lanczos_together(operator, starts, n_steps, f)
+    found = []
+    for part, learners in groups:
+        teachers = [runs[probe - own.start] for probe in part]
+        signs = np.stack([probe_signs(seed, probe, p) for probe in learners])
+        found.append(leading(teachers, learners, signs))
+    return Block(own.start, tuple(run.tridiagonal for run in runs), tuple(found))
+
+
+def _teacher(blocks: Sequence[Block], probe: int) -> tuple[Leading, int]:
+    """What was found for a probe, and its place therein."""
+    return next(
+        (found, found.probes.index(probe))
+        for block in blocks
+        for found in block.leading
+        if probe in found.probes
+    )
+
+
+def _values(blocks: Sequence[Block], f: Function, p: int, *, deflated: bool) -> Array:
+    """z' f(M) z of every probe, less what is known of its deviation."""
+    plain = np.array([p * probe.integrate(f) for block in blocks for probe in block.probes])
+    if not deflated:
+        return plain
+    teachers = [_teacher(blocks, probe) for probe in range(len(plain))]
+    return np.asarray(plain - [found.correction(f, at) for found, at in teachers])
+
+
+def _summary(blocks: list[Block], f: Function, p: int) -> TraceEstimate:
+    values, left = _values(blocks, f, p, deflated=False), 1.0
+    if len(values) > 2:  # two are no ring
+        deflated = _values(blocks, f, p, deflated=True)
+        shorter = float(np.std(deflated)) / max(float(np.std(values)), 1e-300)
+        if shorter < 1:
+            values, left = deflated, shorter
+    probes = [probe for block in blocks for probe in block.probes]
     # The quadrature's own error: what the last quarter of the steps still changed.
-    earlier = p * np.array([t.integrate(f, max(1, 3 * len(t.alpha) // 4)) for t in probes])
-    exhausted = [len(t.alpha) for t in probes]
-    quadrature = abs(float(np.mean(values - earlier)))
-    if min(exhausted) >= p:
-        quadrature = 0.0
+    steps = [len(t.alpha) for t in probes]
+    changed = [
+        t.integrate(f) - t.integrate(f, max(1, 3 * m // 4))
+        for t, m in zip(probes, steps, strict=True)
+    ]
+    quadrature = 0.0 if min(steps) >= p else p * abs(float(np.mean(changed)))
     n = len(values)
     widened = standard_error(float(np.std(values, ddof=1)), n) if n > 1 else math.inf
     nodes = np.concatenate([t.quadrature()[0] for t in probes])
@@ -260,10 +283,11 @@ def _summary(probes: list[Tridiagonal], f: Function, p: int) -> TraceEstimate:
         value=float(values.mean()),
         std=math.hypot(widened, quadrature),
         quadrature_error=quadrature,
-        n_probes=n,
-        n_steps=max(exhausted),
+        n_steps=max(steps),
         reached=False,
         largest=float(nodes.max()),
         smallest=float(nodes.min()),
-        probes=tuple(probes),
+        spread_left=left,
+        blocks=tuple(blocks),
+        p=p,
     )

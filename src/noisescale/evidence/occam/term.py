@@ -11,6 +11,7 @@ one precision).
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from noisescale.checks import check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.problem import Facts, Problem
+from noisescale.jobs.store import RunStore
 
 Array = NDArray[np.float64]
 Curve = Callable[[float], float]
@@ -74,6 +76,7 @@ class Accuracy:
         n_steps: Lanczos steps a probe.
         seed: decides the probes.
         progress: called after each probe.
+        store: a folder, a file or an open store that keeps what ``lanczos`` has finished.
     """
 
     tolerance: float | None = None
@@ -81,6 +84,7 @@ class Accuracy:
     n_steps: int = 64
     seed: int = 0
     progress: Callable[[str], None] | None = None
+    store: Path | str | RunStore | None = None
 
     def __post_init__(self) -> None:
         if self.tolerance is not None:
@@ -88,6 +92,15 @@ class Accuracy:
         check_whole("max_probes", self.max_probes, at_least=2)
         check_whole("n_steps", self.n_steps, at_least=2)
         check_whole("seed", self.seed, at_least=0)
+
+
+def check_store(method: str, store: object) -> None:
+    """Only probes are kept."""
+    if store is not None and method not in ("auto", "lanczos"):
+        raise InputError(
+            f"store keeps the probes of method='lanczos', and method={method!r} has none: leave "
+            "store out."
+        )
 
 
 class Method(Protocol):
