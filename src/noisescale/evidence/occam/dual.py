@@ -46,6 +46,7 @@ from noisescale.evidence.timing import arithmetic_rate, timed
 SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
 LARGE = 2_000  # rows from which on a band takes less than eigenvalues
 _A_BAND, _EIGENVALUES = 8, 5  # factorisations that each takes about as long as
+_CURVE_ROUNDING = 1e-3  # nats at the smallest precision, less at others
 _ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _LOWEST = 1e-4  # precision of a layer down to which rows matter to it
 _ALONG = 2e9  # operations of derivatives that are measured
@@ -113,7 +114,7 @@ def curve(
     large = len(K) > LARGE
     if n_values < (_A_BAND if large else _EIGENVALUES):
         return lambda precision: _log_occam(K, smallest / precision)
-    if large and _resolved_kernel(K):
+    if large and _resolved_kernel(K, _CURVE_ROUNDING):
         B = band.band_of(K)
         return lambda precision: -0.5 * band.log_determinant(B, smallest / precision)
     h = smallest * attended(
@@ -224,7 +225,7 @@ def occam_of_kernel(K: Array, along: Array, length: float) -> Occam:
     return Occam(log_occam, log_occam, 0, 0.0, max(length - float(half @ half), 0.0))
 
 
-def _resolved_kernel(K: Array) -> bool:
+def _resolved_kernel(K: Array, negligible: float = ROUNDING) -> bool:
     """Whether rounding in K, eps times its norm on each of n eigenvalues, is negligible."""
     v = np.ones(len(K)) / np.sqrt(len(K))
     for _ in range(8):
@@ -234,7 +235,7 @@ def _resolved_kernel(K: Array) -> bool:
         if size == 0:
             return True
         v = w / size
-    return bool(len(K) * np.finfo(float).eps * size < ROUNDING)
+    return bool(len(K) * np.finfo(float).eps * size < negligible)
 
 
 def _log_occam(K: Array, scale: float) -> float:
