@@ -328,27 +328,6 @@ def watching():
         yield f"{axis} = {', '.join(at)} it is {', '.join(f'{v:.2f}' for v in at.values())}"
 
 
-def pytorch_beside_its_peers():
-    table = pd.read_csv(ROOT / "benchmarks" / "results" / "pytorch.csv")
-    done = table[table.seconds.notna()]
-    for row in done.itertuples():
-        shape = f"{row.model}, N = {row.n_train:,}"
-        yield (
-            f"| {shape} | {row.library} | {row.method} | {row.seconds:.2g} s "
-            f"| {row.gib:.2f} GiB | {row.value:.6g} |"
-        )
-    for (model, n), cells in done.groupby(["model", "n_train"], sort=False):
-        took = {(row.library, row.method): row.seconds for row in cells.itertuples()}
-        for ours, theirs, said in (
-            ("dual", ("plain rows", "dual"), "`dual` takes {:.2f} of the plain rows' time"),
-            ("noise", ("loop", "noise"), "`gradient_noise` {:.2f} of the loop's"),
-            ("kfac", ("laplace-torch", "kron"), "`kfac` {:.2f} of laplace-torch's"),
-        ):
-            if ("noisescale", ours) in took and theirs in took:
-                ratio = took["noisescale", ours] / took[theirs]
-                yield f"{said.format(ratio)} ({model}, N = {n:,})"
-
-
 SENTENCES = [
     ("README.md", verdicts_in_the_readme),
     ("README.md", fastest_and_slowest_step),
@@ -362,7 +341,6 @@ SENTENCES = [
     ("docs/evidence.md", evidence_or_validation),
     ("docs/evidence.md", conditional_table),
     ("docs/evidence.md", linear_paths),
-    ("docs/pytorch.md", pytorch_beside_its_peers),
     ("docs/paper.md", figure_10),
     ("docs/paper.md", what_holds_and_what_does_not),
     ("docs/paper.md", appendix_d),

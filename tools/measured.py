@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from betting_passages import PASSAGES as BETS
+from pytorch_passage import pytorch_passage
 from scale_passage import scale_passage
 from verdict_passages import PASSAGES as VERDICTS
 
@@ -240,6 +241,7 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "tuner": tuner_passage,
     "starts": starts_passage,
     "preflight": preflight_passage,
+    "pytorch": pytorch_passage,
     **BETS,
     "scale": lambda: "\n\n".join(map(_wrapped_text, scale_passage().split("\n\n"))),
     **VERDICTS,

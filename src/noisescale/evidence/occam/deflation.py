@@ -57,6 +57,8 @@ class Leading:
 def leading(runs: Sequence[Run], probes: Sequence[int], signs: NDArray[np.int8]) -> Leading:
     """The Ritz vectors of the runs' union, for other ``probes`` with these ``signs`` (n, p)."""
     C, r = _tridiagonals(runs)
+    scale = float(np.abs(C).max()) or 1.0  # squares of curvatures may overflow
+    C /= scale
     G, P = np.zeros((len(C), len(C))), np.zeros((len(C), len(signs)))
     for start in range(0, signs.shape[1], _COLUMNS):
         part = slice(start, start + _COLUMNS)
@@ -80,7 +82,7 @@ def leading(runs: Sequence[Run], probes: Sequence[int], signs: NDArray[np.int8])
     kept = weights >= _CONVERGED
     S, lengths = S[:, kept], np.einsum("rk,rk->k", S, G[:r, :r] @ S)[kept]
     excess = (P[:r].T @ S) ** 2 - lengths
-    nodes = theta[kept] + rho[kept] / theta[kept]
+    nodes = scale * (theta[kept] + rho[kept] / theta[kept])
     return Leading(nodes, weights[kept], tuple(probes), excess)
 
 

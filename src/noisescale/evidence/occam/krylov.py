@@ -117,17 +117,17 @@ class Run:
 
     def take(self, w: Array) -> None:
         """A step, with w the product of ``q``."""
-        if not np.isfinite(w).all():
-            raise InputError(
-                "products with the curvature are not finite: scale the inputs or the parameters "
-                "down."
-            )
         j, Q = self.steps, self.Q
         Q[j] = self.q
         self.alpha[j] = self.q @ w
         for _ in range(2):
             w -= Q[: j + 1].T @ (Q[: j + 1] @ w.astype(Q.dtype))
-        self.beta[j] = np.linalg.norm(w)
+        self.beta[j] = scipy.linalg.norm(w, check_finite=False)  # whose squares do not overflow
+        if not np.isfinite((self.alpha[j], self.beta[j])).all():
+            raise InputError(
+                "products with the curvature are not finite: scale the inputs or the parameters "
+                "down."
+            )
         self.steps = j + 1
         scale = max(np.abs(self.alpha[: j + 1]).max(), self.beta[: j + 1].max())
         # An invariant subspace: the rest is exact.

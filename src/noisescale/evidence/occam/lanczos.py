@@ -53,7 +53,6 @@ _HARMLESS = 1e-3  # nats
 _FIRST = 8  # steps that show the largest curvature
 _AHEAD = 24  # steps, at the least, that show how much work an estimate will be
 _SECONDS_AHEAD = 0.25  # in which there may be more of them
-_LEFT = 0.6  # of the variance over probes that learn from one another: seen were 0.47 to 0.71
 _ROUGHLY = 16  # steps that show the size of the log Occam factor
 
 
@@ -221,38 +220,62 @@ def outlook(
     """From one run of so many steps: how fast it settles, and how far probes will be apart.
 
     Of probes with random signs the variance of z' F z is at most 2 tr F^2, F = ln(I + M), and both
-    tr F and tr F^2 are sums over the run's nodes; probes that learn from one another leave part of
-    it. The operators are in units of the prior.
+    tr F and tr F^2 are sums over the run's nodes. Probes that learn from one another leave what
+    lies beyond about as many leading eigenvalues as they take steps. The operators are in units of
+    the prior.
     """
     f = _log_of_positive if positive else restricted_log
     rounding, run = _rounding(operator, p, accuracy.seed, min(n_steps, accuracy.n_steps), f)
-    value, square = p * run.integrate(f), p * run.integrate(lambda nodes: f(nodes) ** 2)
+    value = p * run.integrate(f)
+    steps, change = _settling(run, f, n_steps, accuracy.n_steps)
     goal = 2 * accuracy.tolerance if accuracy.tolerance else 0.01 * abs(value)
     worst = 0.5 * p * _FLOAT32_NOISE * max(float(run.quadrature()[0][-1]), 0.0)
     bound = min(worst, rounding) if positive else worst
     rough = bound <= max(goal / 4, _HARMLESS)
+    spread = math.sqrt(2 * _beyond(run, f, p, steps))
+    # Probes make up for their spread alone: what the quadrature is off by takes its part.
+    goal = math.sqrt(max(goal**2 - (change * value) ** 2, 0.0))
     return Outlook(
-        expected_probes(math.sqrt(2 * _LEFT * square), goal, accuracy.max_probes),
-        _steps(run, f, n_steps, accuracy.n_steps),
+        expected_probes(spread, goal, accuracy.max_probes),
+        steps,
         PRECISIONS[0] if rough else PRECISIONS[1],
     )
 
 
-def _steps(run: Tridiagonal, f: Function, taken: int, most: int) -> int:
-    """Steps until a run settles, from those ``taken``: what they change falls by a factor."""
+def _beyond(run: Tridiagonal, f: Function, p: int, leading: int) -> float:
+    """tr f(M)^2 without so many leading eigenvalues, of which a node stands for p times its share.
+
+    >>> run = Tridiagonal(np.array([3.0, 1.0]), np.array([0.0]))
+    >>> _beyond(run, lambda nodes: nodes, p=10, leading=4)  # one node, of ten eigenvalues 3
+    54.0
+    """
+    nodes, share = run.quadrature()
+    size = f(nodes) ** 2
+    order = np.argsort(-size)
+    counts = p * share[order]
+    left = np.clip(np.cumsum(counts) - leading, 0.0, counts)
+    return float(left @ size[order])
+
+
+def _settling(run: Tridiagonal, f: Function, taken: int, most: int) -> tuple[int, float]:
+    """Steps until a run settles, and what the last quarter of them will change, relatively.
+
+    From those ``taken``: what they change falls by a factor from one look to the next.
+    """
     known = []
     for steps in range(LOOK, len(run.alpha) + 1, LOOK):
         value, before = run.integrate(f, steps), run.integrate(f, 3 * steps // 4)
         known.append(max(abs(value - before) / max(abs(value), 1e-300), SETTLED / 10))
         if known[-1] <= SETTLED:
-            return min(steps, most)
+            return min(steps, most), known[-1]
     if len(run.alpha) < min(taken, most):  # exhausted
-        return len(run.alpha)
+        return len(run.alpha), 0.0
     if len(known) < 2 or known[-1] >= known[-2]:  # not to be foreseen
-        return most
+        return most, known[-1] if known else 0.0
     falls = math.log(known[-2] / known[-1])
     more = math.ceil(math.log(known[-1] / SETTLED) / falls)
-    return min(most, (len(known) + more) * LOOK)
+    steps = min(most, (len(known) + more) * LOOK)
+    return steps, known[-1] * math.exp(-falls * (steps / LOOK - len(known)))
 
 
 def _seconds_a_step(p: int, n_steps: int) -> float:

@@ -1,0 +1,63 @@
+"""What ``benchmarks/pytorch.py`` measured, as docs/pytorch.md shows it."""
+
+import csv
+from pathlib import Path
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "pytorch.csv"
+_RATIOS = (
+    ("dual", ("plain rows", "dual"), "`dual` takes {:.2f} of the plain rows' time"),
+    ("noise", ("loop", "noise"), "`gradient_noise` takes {:.2f} of the loop's"),
+    ("noise", ("backpack", "noise"), "`gradient_noise` takes {:.2f} of BackPACK's"),
+    ("kfac", ("laplace-torch", "kron"), "`kfac` takes {:.2f} of laplace-torch's"),
+    ("diagonal", ("laplace-torch", "diag"), "`diagonal` takes {:.2f} of laplace-torch's"),
+    ("last layer", ("laplace-torch", "last layer"), "the last layer takes {:.2f} of theirs"),
+)
+Row = dict[str, str]
+
+
+def pytorch_passage(results: Path = RESULTS) -> str:
+    """A table of the cells that were run, ratios, and why others were not."""
+    with results.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    done = [row for row in rows if row["seconds"]]
+    table = [
+        "| model | library | method | CPU time | predicted | memory | predicted | value |",
+        "|---|---|---|---|---|---|---|---|",
+        *(f"| {' | '.join(_cells(row))} |" for row in done),
+    ]
+    ratios = [f"- {said}" for said in _ratios(done)]
+    left = [
+        f"- {_shape(row)}, {row['library']}, {row['method']}: {row['note']}"
+        for row in rows
+        if not row["seconds"]
+    ]
+    return "\n".join([*table, "", "Side by side:", "", *ratios, "", "Not measured:", "", *left])
+
+
+def _shape(row: Row) -> str:
+    return f"{row['model']}, N = {int(row['n_train']):,}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    value = f"{float(row['value']):.6g}"
+    return (
+        _shape(row),
+        row["library"],
+        row["method"],
+        f"{float(row['seconds']):.2g} s",
+        f"{float(row['predicted_seconds']):.2g} s" if row["predicted_seconds"] else "",
+        f"{float(row['gib']):.2f} GiB",
+        f"{float(row['predicted_gib']):.2f} GiB" if row["predicted_gib"] else "",
+        f"{value}, {row['note']}" if row["note"] else value,
+    )
+
+
+def _ratios(rows: list[Row]) -> list[str]:
+    took = {(_shape(row), row["library"], row["method"]): float(row["seconds"]) for row in rows}
+    return [
+        f"{said.format(ours / theirs)} ({shape})"
+        for shape in dict.fromkeys(_shape(row) for row in rows)
+        for method, (library, peer), said in _RATIOS
+        if (ours := took.get((shape, "noisescale", method)))
+        and (theirs := took.get((shape, library, peer)))
+    ]
