@@ -25,6 +25,7 @@ class Clock:
 def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(timing, "clock", found)
+    monkeypatch.setattr(timing, "_SHORT", 0.0)  # what is short is looked at like the rest
     monkeypatch.setattr(timing, "arithmetic_rate", lambda: 1e30)
     for module in (bounds, dense, dual, kfac):
         monkeypatch.setattr(module, "arithmetic_rate", lambda: 1e30)
@@ -49,6 +50,24 @@ def test_the_whole_follows_from_parts(clock, degree, a_call, each):
     assert found == pytest.approx(a_call + each * float(n) ** degree, rel=1e-6)
     spent = clock.now - 50
     assert spent <= max(1.0, 0.05 * found)
+
+
+@pytest.mark.parametrize(("a_call", "n_parts"), [(1e-3, 1), (0.1, 3)])
+def test_measuring_ends_when_the_whole_is_short(clock, monkeypatch, a_call, n_parts):
+    """As soon as parts show that it is a matter of a second or two."""
+    monkeypatch.setattr(timing, "_SHORT", 2.0)
+    asked = []
+
+    def part(size):
+        def run():
+            clock.now += a_call + 1e-6 * size
+            asked.append(size)
+
+        return run
+
+    assert a_call <= whole(part, 1_000, first=36) <= 2.0
+    assert len(set(asked)) <= n_parts
+    assert len(asked) > 1 or n_parts == 1
 
 
 def test_parts_are_whole_blocks(clock):

@@ -7,7 +7,8 @@ again, until one takes long enough to tell; with t the last and t' the one befor
     T(n) = t + b (n^d - s^d),    b = (t - t') / (s^d - s'^d).
 
 What is done once (programs compiled, modules loaded, ways to differentiate found out) happens
-before a clock runs.
+before a clock runs. Where the first part shows that the whole is a matter of a second or two, no
+more than that is told: measuring must not take as long as the work.
 """
 
 import math
@@ -24,6 +25,7 @@ _ENOUGH = 0.03  # seconds of a part that is long enough: what else the machine d
 _LONG = 0.15  # seconds of a part after which there is no longer one
 _TRIES = 3  # of a part that is shorter, if so many take no longer; two unless it is long
 _MORE = 4  # times as much work in the next part
+_SHORT = 2.0  # seconds in all below which nobody needs to know how many
 _MOST = 0.3  # of a part's time that a call may cost however little it does
 
 
@@ -46,7 +48,10 @@ def whole(
     ``step``, a block for which programs are compiled, but for n itself.
     """
     size = _rounded(first, step, n)
-    part(size)()  # what is done once
+    began = clock()
+    part(size)()  # with what is done once
+    if (most := (clock() - began) * (n / size) ** degree) <= _SHORT:
+        return most
     known: list[tuple[float, float]] = []  # s^d, seconds
     while True:
         run = part(size)
@@ -54,6 +59,8 @@ def whole(
             run()
         took = fastest(run)
         known.append((float(size) ** degree, took))
+        if took * (n / size) ** degree <= _SHORT:
+            return extrapolated(known, float(n) ** degree)
         told = took >= _ENOUGH and len(known) > 1 and cost_of_a_call(known) <= _MOST * took
         if size >= n or told or took >= _LONG:
             return extrapolated(known, float(n) ** degree)

@@ -6,6 +6,7 @@ of the nll's gradients: all from the factors of :class:`~noisescale.torch.rows.E
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Self
@@ -39,7 +40,7 @@ KEPT_BYTES = 1 << 30  # of gradients that are kept to be used a second time
 _HELD = 2  # times the activations: what derivatives need, and gradients on their way
 
 
-class ByExamples:
+class ByExamples(ABC):
     """The part of a problem that goes by single examples; the whole offers what it needs."""
 
     model: TorchModel
@@ -50,31 +51,31 @@ class ByExamples:
     targets: Callable[[Any, str], torch.Tensor]
     apply_one: Callable[[str, torch.Tensor, Any], torch.Tensor]
 
+    @abstractmethod
     def apply(
         self, precision: str, w: torch.Tensor, x: Any, *, plainly: bool = False
     ) -> torch.Tensor:
         """Outputs (b, C) of a batch; ``plainly`` if one reverse pass is all that follows."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def w(self) -> Array:
         """The flat parameters, by name."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def n_train(self) -> int:
         """The number of examples."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def activations(self) -> int:
         """Numbers that one example adds to a forward pass."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each free parameter, by name."""
-        raise NotImplementedError
 
     @cached_property
     def pass_flops(self) -> float:
