@@ -394,9 +394,12 @@ def row_products(problem: Problem, directions: Array, rows: Rows) -> Array:
         chosen = slice(start, min(start + size, last))
         low, high = np.searchsorted(rows.examples, (chosen.start, chosen.stop))
         outputs = problem.derivatives(chosen, directions)
-        at = rows.examples[low:high] - start
-        products[:, low:high] = np.einsum(
-            "brc,rc->br", outputs[:, at], rows.coefficients[low:high], optimize=True
-        )
+        at, c = rows.examples[low:high] - start, rows.coefficients[low:high]
+        if 8 * len(directions) * c.size <= BLOCK_BYTES:
+            products[:, low:high] = np.einsum("brc,rc->br", outputs[:, at], c, optimize=True)
+        else:  # an example of so many rows (a sequence) at a time, its outputs not repeated
+            for example in np.unique(at):
+                own = at == example
+                products[:, low:high][:, own] = outputs[:, example] @ c[own].T
         tick()
     return products
