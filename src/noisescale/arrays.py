@@ -4,7 +4,8 @@ JAX is imported by what needs it: PyTorch's users need none of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from contextlib import AbstractContextManager
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from noisescale.likelihood import Likelihood
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Let NumPy's and SciPy's products run on one thread; other pools stay as they are."""
+    return _blas_pools().limit(limits=1)
+
+
+@cache
+def _blas_pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 def forgets_constants(function: F) -> F:

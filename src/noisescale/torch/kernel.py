@@ -83,7 +83,7 @@ class FactorKernel:
         n = int(kept.sum())
         K = np.zeros((n, n))
         if self.A.shape[1]:
-            add_products(K, self.A if kept.all() else self.A[kept])
+            add_products(K, self.A if kept.all() else self.A[kept], multiply=_matmul)
         if not self.precisions:
             return K
         ends = np.cumsum([0, *(len(places) for places in self.places)])
@@ -164,6 +164,11 @@ class FactorKernel:
                 total[start : start + len(places)] += to_numpy(factor.along(v)).ravel()[places]
             start += len(places)
         return np.asarray(total)
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    """By PyTorch's threads: those of NumPy would wait for them, and they for those."""
+    return np.asarray((torch.from_numpy(a) @ torch.from_numpy(b)).numpy())
 
 
 def factor_kernel(

@@ -352,7 +352,13 @@ def parts_of(n: int, size: int) -> Iterator[slice]:
     return (slice(s, min(s + size, n)) for s in range(0, n, size))
 
 
-def add_products(K: Array, A: Array, *, add: bool = True) -> None:
+def add_products(
+    K: Array,
+    A: Array,
+    *,
+    add: bool = True,
+    multiply: Callable[[Array, Array], Array] = np.matmul,
+) -> None:
     """K += A A', or K = A A', its lower triangle, in blocks that take well under a second."""
     n, p = A.shape
     stage("kernel", n**2)
@@ -362,7 +368,7 @@ def add_products(K: Array, A: Array, *, add: bool = True) -> None:
         room = BLOCK_FLOPS / (2 * max(p, 1))
         size = max(64, int((np.sqrt(start**2 + 4 * room) - start) / 2))
         stop = min(start + size, n)
-        block = attended(2.0 * (stop - start) * stop * p, np.matmul, A[start:stop], A[:stop].T)
+        block = attended(2.0 * (stop - start) * stop * p, multiply, A[start:stop], A[:stop].T)
         if add:
             K[start:stop, :stop] += block
         else:
