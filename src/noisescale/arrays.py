@@ -23,7 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Let NumPy's and SciPy's products run on one thread; other pools stay as they are."""
-    return _blas_pools().limit(limits=1)
+    limited: AbstractContextManager[Any] = _blas_pools().limit(limits=1)
+    return limited
 
 
 @cache
