@@ -168,11 +168,11 @@ def test_full_scale_results_stand_beside_the_fresh_ones(report):
     assert made.full_scale["C17"] == "reproduced"
     assert made.full_scale["C23"] == "not reproduced"
     section = page[page.index('id="section-4"') : page.index('id="section-5"')]
-    fresh, full = section.index("fresh, smoke scale"), section.index("shipped, 3 seeds")
+    fresh, full = section.index("fresh, smoke scale"), section.index("shipped, 5 seeds")
     assert fresh < full
     assert "judged and drawn again from its data" in section
     assert section.count('class="picture"') == 2
-    assert "noisescale paper --only 4 --scale full --seeds 3" in section
+    assert "noisescale paper --only 4 --scale full --seeds 5" in section
 
 
 def test_every_run_can_be_downloaded(report):
