@@ -12,8 +12,8 @@ own factor in float64, the update of those after it in float32, their diagonals 
 
 Rounding: an entry of S is off by about u sqrt(n) sqrt(K_rr K_ss) with u = 2^-24, as if by chance,
 hence ln|I + S| by no more than u sqrt(n) max(K_rr) |S|, |S| being the Frobenius norm off the
-diagonal. Measured errors are a tenth of it or less. Where it is above a thousandth of a nat, or more
-than a quarter of the rows are large, everything is computed in float64.
+diagonal. Measured errors are a tenth of it or less. Where it is above a thousandth of a nat, or
+more than a quarter of the rows are large, everything is computed in float64.
 """
 
 import math
