@@ -14,6 +14,8 @@ import noisescale as ns
 from noisescale.evidence.curvature.roots import sequence_root
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.null import log_null_of
+from noisescale.evidence.occam.kernel import output_rows
+from noisescale.evidence.problem import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
 
@@ -81,20 +83,23 @@ def test_sequences(sequences, method, curvature):
 def test_the_kernel_of_sequences_has_rows_for_every_token(sequences):
     problem = jax_problem(tokens, *sequences, "categorical")
     assert problem.facts().rows == N * T * (C - 1)
-    assert problem.roots().shape == (N, T * (C - 1), T * C)
+    rows = output_rows(problem)
+    assert rows.coefficients.shape == (N * T * (C - 1), T * C)
+    assert rows.values.shape == (N * T * (C - 1), C)  # a row touches its own token's outputs
 
 
 def test_the_root_of_a_sequence():
     rng = np.random.default_rng(0)
     logits, counts = rng.normal(size=(2, 3, 4)), np.array([[1, 0, 1], [1, 1, 0]], bool)
-    R = sequence_root(logits, counts)
+    rows = Rows.of(sequence_root(logits, counts))
     for i in range(2):
+        R = rows[rows.examples == i].coefficients
         expected = np.zeros((12, 12))
         for t in range(3):
             p = np.exp(logits[i, t]) / np.exp(logits[i, t]).sum()
             part = slice(4 * t, 4 * t + 4)
             expected[part, part] = counts[i, t] * (np.diag(p) - np.outer(p, p))
-        np.testing.assert_allclose(R[i].T @ R[i], expected, atol=1e-14)
+        np.testing.assert_allclose(R.T @ R, expected, atol=1e-14)
 
 
 def test_gradient_noise_and_predictions_of_sequences(sequences):

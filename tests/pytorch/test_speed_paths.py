@@ -10,6 +10,7 @@ import noisescale as ns
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
 import noisescale.torch as nst  # noqa: E402
 from noisescale.evidence import pace  # noqa: E402
+from noisescale.evidence.laplace import evidence_of  # noqa: E402
 from noisescale.evidence.occam import bounds, dual  # noqa: E402
 from noisescale.evidence.occam.kernel import (  # noqa: E402
     HeldRows,
@@ -403,6 +404,26 @@ def test_nll_gradient_and_outputs_come_from_one_pass():
     by_hand = torch.autograd.grad(value, [p for _, p in sorted(module.named_parameters())])
     assert nll == pytest.approx(float(value.detach()), rel=1e-12)
     np.testing.assert_allclose(gradient, torch.cat([g.flatten() for g in by_hand]), atol=1e-12)
+
+
+def test_kfac_passes_are_in_float32_alone():
+    """One in float64 for the cost and its gradient would take as long as all of them."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    problem = TorchProblem(module, (torch.randn(400, 4), torch.randint(3, (400,))), "categorical")
+    passed = {"float64": 0, "float32": 0}
+    for precision, twin in problem.model.twins.items():
+
+        def count(module, args, outputs, precision=precision):
+            passed[precision] += len(args[0])
+
+        twin.register_forward_hook(count)
+    settings = {"prior_precision": 1.0, "at": "point"}
+    found = evidence_of(problem, method="kfac", **settings)
+    assert passed["float64"] < 200 < 800 <= passed["float32"]  # a few examples are looked at
+    exact = evidence_of(problem.fresh(), method="diagonal", **settings)
+    assert found.nll == pytest.approx(exact.nll, rel=1e-6)
+    assert found.gradient_norm == pytest.approx(exact.gradient_norm, rel=1e-4)
 
 
 @pytest.mark.parametrize("positions", [1, 3, 30, 2_000])

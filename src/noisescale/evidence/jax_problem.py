@@ -202,9 +202,9 @@ class JaxProblem:
         parts = zip(np.split(flat, ends), architecture.shapes, strict=True)
         return jax.tree.unflatten(architecture.tree, [part.reshape(shape) for part, shape in parts])
 
-    def nll_and_gradient(self) -> tuple[float, Array]:
+    def nll_and_gradient(self, precision: Precision = "float64") -> tuple[float, Array]:
         """The summed nll and its gradient, in blocks of examples."""
-        return nll_and_gradient(self.model)
+        return nll_and_gradient(self.model, precision)
 
     def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
         """The summed nll and its gradient at any flat parameters, finite or not."""
@@ -221,7 +221,7 @@ class JaxProblem:
         return dense_hessian(self.model), False
 
     def roots(self) -> Array | None:
-        """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
+        """R (N, k, C), of tokens (N, T, k, C); None if some nll is not convex in its outputs."""
         parts = []
         for rows, outputs in _outputs(self.model):
             root = output_root(self.model.architecture, outputs, self.model.block(rows)[1])

@@ -8,7 +8,7 @@ classes the probability 1/n: E = -ln P(y | x) - N ln n, above 0 in favour of the
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import Preflight, module_of, preflight, with_rows
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
-from noisescale.evidence.problem import Problem, is_linear
+from noisescale.evidence.problem import Precision, Problem, is_linear
 from noisescale.evidence.refine import LaplacePosterior
 from noisescale.evidence.result import Evidence, NotAMinimumWarning, warn_user
 from noisescale.evidence.select import Select
@@ -35,6 +35,9 @@ from noisescale.jobs.store import RunStore
 
 if TYPE_CHECKING:
     from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+
+# An approximation from passes in float32 needs no others: those in float64 would take as long.
+_PASSES: Mapping[str, Precision] = {"kfac": "float32"}
 
 
 @speaks
@@ -86,7 +89,7 @@ def evidence_of(
             L, details["prior_note"] = resolve_prior(
                 problem, prior_precision, plan.method, curvature, accuracy
             )
-            nll, gradient = problem.nll_and_gradient()
+            nll, gradient = problem.nll_and_gradient(_PASSES.get(plan.method, "float64"))
             slope = gradient + L * problem.w
             term = occam(problem, L, slope, curvature, accuracy)
         if term.bounds is not None:

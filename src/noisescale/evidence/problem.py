@@ -6,8 +6,9 @@ else of a framework. Vectors are NumPy's, flat, float64; curvatures are of the s
 the prior.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -87,16 +88,49 @@ class Facts:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows c' J_i: the example i of each, and the c that multiplies its outputs' Jacobian."""
+    """Rows c' J_i: the example i of each, and the c that multiplies its outputs' Jacobian.
+
+    A row of a sequence touches one token's outputs, a few of thousands, and has no more ``values``.
+
+    >>> rows = Rows.of(np.ones((1, 2, 1, 3)))  # one sequence, two tokens, of three outputs each
+    >>> rows.coefficients
+    array([[1., 1., 1., 0., 0., 0.],
+           [0., 0., 0., 1., 1., 1.]])
+    """
 
     examples: NDArray[np.int64]  # (n,), ascending
-    coefficients: Array  # (n, C)
+    values: Array  # (n, C), or of some outputs alone
+    first: NDArray[np.int64] | None = None  # (n,): the outputs that values begin with; 0 if None
+    n_outputs: int | None = None  # C, where values are fewer
+
+    @classmethod
+    def of(cls, roots: Array) -> "Rows":
+        """All that roots (N, k, C) have, or those of tokens, (N, T, k, C)."""
+        N, *tokens, k, C = roots.shape
+        (T,) = tokens or [1]
+        examples, values = np.repeat(np.arange(N), T * k), roots.reshape(-1, C)
+        if not tokens:
+            return cls(examples, values)
+        return cls(examples, values, np.tile(np.repeat(np.arange(T) * C, k), N), T * C)
+
+    @property
+    def coefficients(self) -> Array:
+        """(n, C)."""
+        if self.first is None or self.n_outputs is None:
+            return self.values
+        n, few = self.values.shape
+        whole = np.zeros((n, self.n_outputs))
+        np.put_along_axis(whole, self.first[:, None] + np.arange(few), self.values, axis=1)
+        return whole
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, chosen: Any) -> "Rows":
-        return Rows(self.examples[chosen], self.coefficients[chosen])
+        first = None if self.first is None else self.first[chosen]
+        return replace(
+            self, examples=self.examples[chosen], values=self.values[chosen], first=first
+        )
 
     def of_few(self) -> "tuple[NDArray[np.int64] | slice, Rows]":
         """The examples that occur, as a slice if they can be one, and the rows among them alone."""
@@ -104,7 +138,7 @@ class Rows:
         few: NDArray[np.int64] | slice = examples
         if len(examples) and examples[-1] - examples[0] == len(examples) - 1:
             few = slice(int(examples[0]), int(examples[-1]) + 1)
-        return few, Rows(places, self.coefficients)
+        return few, replace(self, examples=places)
 
 
 def by_examples(rows: Rows, size: int) -> Iterator[Rows]:
@@ -117,6 +151,24 @@ def by_examples(rows: Rows, size: int) -> Iterator[Rows]:
             stop = first if first > start else stop
         yield rows[start:stop]
         start = stop
+
+
+def by_slots(rows: Rows, size: int) -> Iterator[tuple[bool, Rows]]:
+    """Blocks of about ``size`` rows, and whether it is the first time that their examples occur.
+
+    Where an example has more rows than that (a sequence has thousands), a block has some of several
+    examples' rows: a pass takes one of each, and one sequence alone would be too little for it.
+    """
+    starts = np.flatnonzero(np.diff(rows.examples, prepend=-1))  # an example's first row
+    slots = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
+    k = int(slots.max(initial=0)) + 1
+    n = max(1, size // k if size >= k else math.isqrt(size))
+    step = min(k, max(1, size // n))
+    for begin, end in zip(starts[::n], [*starts[n::n], len(rows)], strict=True):
+        for slot in range(0, k, step):
+            own = slots[begin:end]
+            chosen = begin + np.flatnonzero((slot <= own) & (own < slot + step))
+            yield slot == 0, rows[chosen]
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,8 +306,8 @@ class Problem(Protocol):
         """The same model with other inputs, whose targets are not known."""
         ...
 
-    def nll_and_gradient(self) -> tuple[float, Array]:
-        """The summed nll and its gradient, both finite."""
+    def nll_and_gradient(self, precision: Precision = "float64") -> tuple[float, Array]:
+        """The summed nll and its gradient, both finite, by passes in this precision."""
         ...
 
     def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
@@ -271,7 +323,10 @@ class Problem(Protocol):
         ...
 
     def roots(self) -> Array | None:
-        """R (N, k, C) with R_i' R_i the Hessian of nll_i in its outputs; None if not convex."""
+        """R (N, k, C) with R_i' R_i the Hessian of nll_i in its outputs; None if not convex.
+
+        Of sequences (N, T, k, C): that of each token in its own outputs.
+        """
         ...
 
     def rows(self, rows: Rows) -> Array:

@@ -25,6 +25,7 @@ from noisescale.evidence.problem import (
     Precision,
     Rows,
     by_examples,
+    by_slots,
 )
 from noisescale.torch.derivatives import Ways
 from noisescale.torch.kernel import FactorKernel, factor_kernel
@@ -208,7 +209,7 @@ class ByExamples(ABC):
         """The squared entries of all rows, summed: (p,)."""
         gradients, h = self.gradients("float64"), np.zeros(len(self.w))
         stage("diagonal", len(rows))
-        for block in by_examples(rows, self._rows_unformed("float64")):
+        for _, block in by_slots(rows, self._rows_unformed("float64")):
             shape = RowBlock.of(block)
             c = self.tensor(shape.coefficients, "float64")
             for name, factor in gradients.factors(shape.examples, c).items():
@@ -220,6 +221,7 @@ class ByExamples(ABC):
         """Sums over per-example gradients, each in float32, added up in float64."""
         N, p = self.n_train, len(self.w)
         sq_norms, total, squares = (self.tensor(np.zeros(m), "float64") for m in (N, p, p))
+        columns = self.gradients("float32").columns
         keep: bool | None = None
         self._kept = []
         stage("gradients", N)
@@ -227,17 +229,19 @@ class ByExamples(ABC):
             if keep is None:
                 keep = 4 * N * sum(compact_numbers(factor) for _, factor in found) <= KEPT_BYTES
             each = [sums(factor, keep=keep) for _, factor in found]
-            for made in each:
+            for (names, _), made in zip(found, each, strict=True):
                 sq_norms[rows] += made.squared_norms[:, 0]
-            total += torch.cat([made.total for made in each])
-            squares += torch.cat([made.squares for made in each])
+                places = [columns[name] for name in names]
+                sizes = [at.stop - at.start for at in places]
+                for whole, part in ((total, made.total), (squares, made.squares)):
+                    for at, of_one in zip(places, part.split(sizes), strict=True):
+                        whole[at] += of_one
             if keep:
-                names = [names for names, _ in found]
                 compact = [made.compact for made in each if made.compact is not None]
-                self._kept.append((rows, list(zip(names, compact, strict=True))))
+                groups = [(names, own) for (names, _), own in zip(found, compact, strict=True)]
+                self._kept.append((rows, groups))
             advance(rows.stop - rows.start)
-        order = self._order(found)
-        return Moments(*(to_numpy(part) for part in (sq_norms, total[order], squares[order])))
+        return Moments(*map(to_numpy, (sq_norms, total, squares)))
 
     def slopes(self, direction: Array) -> Array:
         """Each example's gradient times ``direction``, in float32.
@@ -255,14 +259,6 @@ class ByExamples(ABC):
                 along[rows] += factor.along(own[0] if len(own) == 1 else torch.cat(own))[:, 0]
             advance(rows.stop - rows.start)
         return to_numpy(along)
-
-    def _order(self, found: Groups) -> torch.Tensor:
-        """Where each entry of the flat parameters lies among these groups."""
-        columns = self.gradients("float32").columns
-        parts = [
-            torch.arange(columns[n].start, columns[n].stop) for names, _ in found for n in names
-        ]
-        return torch.argsort(torch.cat(parts)).to(self.model.device)
 
     def _factor_blocks(self) -> Iterator[tuple[slice, Groups]]:
         """The gradient of every example's nll, in float32, a block at a time."""

@@ -16,7 +16,7 @@ import torch
 
 from noisescale.arrays import one_blas_thread
 from noisescale.evidence.pace import advance, stage
-from noisescale.evidence.problem import Array, Kronecker, KroneckerBlock, Rows, by_examples
+from noisescale.evidence.problem import Array, Kronecker, KroneckerBlock, Rows, by_slots
 from noisescale.torch.factors import Factor, Outer
 from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy
@@ -32,7 +32,7 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
     transposed: dict[str, bool] = {}
     diagonal = np.zeros(len(gradients.problem.w))
     stage("factors", len(rows))
-    for block in by_examples(rows, size):
+    for new, block in by_slots(rows, size):
         shape = RowBlock.of(block)
         c = gradients.problem.tensor(shape.coefficients, gradients.precision)
         found = gradients.factors(shape.examples, c)
@@ -43,11 +43,13 @@ def kronecker_factors(gradients: ExampleGradients, rows: Rows, size: int) -> Kro
                     groups, sums.setdefault(name, [(Gram(), Gram()) for _ in groups]), strict=True
                 ):
                     B.add(factor.b[:, :, group].flatten(0, 1))
+                transposed[name] = factor.transposed
+                if not new:
+                    continue
                 for inputs in factor.inputs(_TERMS):
                     for group, (A, _) in zip(groups, sums[name], strict=True):
                         A.add(inputs[:, group])
                 counts[name] = counts.get(name, 0) + len(factor.b) * factor.b.shape[3]
-                transposed[name] = factor.transposed
             elif biases.get(name) not in found or not _multiplies(found, biases[name]):
                 diagonal[gradients.columns[name]] += to_numpy(factor.squares())
         advance(len(block))

@@ -161,20 +161,22 @@ class TorchProblem(ByExamples):
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
-    def nll_and_gradient(self) -> tuple[float, Array]:
-        """The summed nll and its gradient."""
-        return self._here[:2]
+    def nll_and_gradient(self, precision: Precision = "float64") -> tuple[float, Array]:
+        """The summed nll and its gradient, from one pass and back."""
+        if precision not in self._here:
+            total, gradient, outputs = self._passed(precision, self.w)
+            if not (np.isfinite(total) and np.isfinite(gradient).all()):
+                raise InputError(
+                    "the module's outputs or gradients are not finite: the evidence needs a point "
+                    "where they are."
+                )
+            self._here[precision] = total, gradient, np.concatenate(outputs)
+        return self._here[precision][:2]
 
     @cached_property
-    def _here(self) -> tuple[float, Array, Array]:
-        """The summed nll, its gradient and the outputs (N, C), from one pass and back."""
-        total, gradient, outputs = self._passed("float64", self.w)
-        if not (np.isfinite(total) and np.isfinite(gradient).all()):
-            raise InputError(
-                "the module's outputs or gradients are not finite: the evidence needs a point "
-                "where they are."
-            )
-        return total, gradient, np.concatenate(outputs)
+    def _here(self) -> dict[str, tuple[float, Array, Array]]:
+        """The summed nll, its gradient and the outputs (N, C) here, by precision."""
+        return {}
 
     def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
         """The summed nll and its gradient at any flat parameters, finite or not."""
@@ -185,13 +187,13 @@ class TorchProblem(ByExamples):
         """The summed nll, its gradient and each block's outputs at flat parameters."""
         total, gradient, parts = 0.0, np.zeros(len(w)), []
         for rows in self.blocks(1, precision):
-            x, y = self.inputs(rows, precision), self.targets(rows, precision)
+            x, y = self.inputs(rows, precision), self.targets(rows, "float64")
 
             def nll(
                 w: torch.Tensor, x: Any = x, y: torch.Tensor = y
             ) -> tuple[torch.Tensor, torch.Tensor]:
                 outputs = self.apply(precision, w, x)
-                return self.nll(outputs, y).sum(), outputs
+                return self.nll(outputs.double(), y).sum(), outputs
 
             slope, (value, outputs) = torch.func.grad_and_value(nll, has_aux=True)(
                 self.tensor(w, precision)
@@ -245,8 +247,7 @@ class TorchProblem(ByExamples):
         p = len(self.w)
         roots = self.roots() if curvature == "ggn" else None
         if roots is not None:
-            N, k, C = roots.shape
-            H, every = np.zeros((p, p)), Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
+            H, every = np.zeros((p, p)), Rows.of(roots)
             stage("curvature", len(every))
             for A in row_blocks(self, every):
                 H += attended(2.0 * A.size * p, np.matmul, A.T, A)
@@ -283,10 +284,11 @@ class TorchProblem(ByExamples):
         return _First(tuple(outputs.shape), outputs.requires_grad, numbers)
 
     def roots(self) -> Array | None:
-        """R (N, k, C) of every example; None if some nll is not convex in its outputs."""
+        """R (N, k, C), of tokens (N, T, k, C); None if some nll is not convex in its outputs."""
         parts = []
         for rows in self.blocks(1, "float64"):
-            known = vars(self).get("_here")  # outputs, if nll and gradient were asked for before
+            # Outputs are known if nll and gradient were asked for before.
+            known = self._here.get("float64") or self._here.get("float32")
             outputs = known[2][rows] if known else to_numpy(self._outputs_of("float64", rows))
             root = self._root(outputs, rows)
             if root is None:

@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisescale.evidence.curvature.model import Architecture, Array, Model
-from noisescale.evidence.curvature.roots import sequence_root, softmax_root, symmetric_root
+from noisescale.evidence.curvature.roots import (
+    pulled_back,
+    sequence_root,
+    softmax_root,
+    symmetric_root,
+)
 from noisescale.evidence.pace import advance, attended, stage
 
 
@@ -52,7 +57,7 @@ def dense_ggn(model: Model) -> tuple[Array, bool]:
             flat = J.reshape(-1, model.n_params)  # (n C, p)
             H += flat.T @ (Lambda @ J).reshape(-1, model.n_params)
         else:
-            A = (root @ J).reshape(-1, model.n_params)
+            A = pulled_back(root, J)
             # A product with itself takes half the arithmetic.
             H += attended(A.size * model.n_params, np.matmul, A.T, A)
         advance(len(y))
@@ -106,7 +111,10 @@ def jacobian_products(
 
 
 def output_root(architecture: Architecture, outputs: Array, y: NDArray[Any]) -> Array | None:
-    """R (n, k, C) with R' R the Hessian of each nll in its outputs; None if some is not convex."""
+    """R (n, k, C) with R' R the Hessian of each nll in its outputs; None if some is not convex.
+
+    Of sequences (n, T, k, C): that of each token in its own outputs.
+    """
     likelihood = architecture.likelihood
     if likelihood.has_classes and likelihood.name == "categorical":
         if y.ndim == 2:

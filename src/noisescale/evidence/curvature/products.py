@@ -37,9 +37,11 @@ def curvature_operator(
     return streamed(model, ggn_products if curvature == "ggn" else hessian_products, precision)
 
 
-def nll_and_gradient(model: Model) -> tuple[float, NDArray[np.float64]]:
-    """The summed nll and its gradient in float64, both checked to be finite."""
-    total, gradient = nll_function(model, "float64")(model.w)
+def nll_and_gradient(
+    model: Model, precision: Precision = "float64"
+) -> tuple[float, NDArray[np.float64]]:
+    """The summed nll and its gradient, both checked to be finite."""
+    total, gradient = nll_function(model, precision)(model.w)
     if not (np.isfinite(total) and np.isfinite(gradient).all()):
         raise InputError(
             "the model's outputs or gradients are not finite at these params: "

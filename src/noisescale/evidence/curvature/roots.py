@@ -36,16 +36,14 @@ def softmax_root(logits: Array) -> Array:
 
 
 def sequence_root(logits: Array, counts: NDArray[np.bool_]) -> Array:
-    """R (n, T (C - 1), T C) of n sequences of T tokens, of which some count.
+    """R (n, T, C - 1, C) of n sequences of T tokens, of which some count.
 
     ``logits`` are (n, T, C), ``counts`` (n, T). A token's rows touch its own outputs alone.
     """
     n, T, C = logits.shape
     each = softmax_root(logits.reshape(n * T, C)).reshape(n, T, C - 1, C)
-    root = np.zeros((n, T, C - 1, T, C))
-    tokens = np.arange(T)
-    root[:, tokens, :, tokens] = np.moveaxis(each * counts[:, :, None, None], 1, 0)
-    return root.reshape(n, T * (C - 1), T * C)
+    each *= counts[:, :, None, None]
+    return each
 
 
 def symmetric_root(Lambda: Array) -> Array | None:
@@ -65,12 +63,19 @@ def stack_roots(roots: list[Array]) -> Array:
     """
     if len(roots) == 1:
         return roots.pop()
-    rank = max(root.shape[1] for root in roots)
-    whole = np.zeros((sum(map(len, roots)), rank, roots[0].shape[2]))
+    rank = max(root.shape[-2] for root in roots)
+    *tokens, _, C = roots[0].shape[1:]
+    whole = np.zeros((sum(map(len, roots)), *tokens, rank, C))
     stop = len(whole)
     while roots:
         root = roots.pop()
         start = stop - len(root)
-        whole[start:stop, rank - root.shape[1] :] = root
+        whole[start:stop, ..., rank - root.shape[-2] :, :] = root
         stop = start
     return whole
+
+
+def pulled_back(root: Array, J: Array) -> Array:
+    """R J (n k, p) of roots (n, k, C), or (n, T, k, C / T) of tokens, and Jacobians (n, C, p)."""
+    n, *tokens, _, few = root.shape
+    return np.asarray((root @ J.reshape(n, *tokens, few, -1)).reshape(-1, J.shape[-1]))

@@ -103,8 +103,7 @@ def output_rows(problem: Problem) -> Rows:
     roots = problem.roots()
     if roots is None:
         raise InputError(NOT_CONVEX)
-    N, k, C = roots.shape
-    return Rows(np.repeat(np.arange(N), k), roots.reshape(N * k, C))
+    return Rows.of(roots)
 
 
 def sample_rows(facts: Facts, n: int) -> Rows:
@@ -400,7 +399,8 @@ def row_products(problem: Problem, directions: Array, rows: Rows) -> Array:
         chosen = slice(start, min(start + size, last))
         low, high = np.searchsorted(rows.examples, (chosen.start, chosen.stop))
         outputs = problem.derivatives(chosen, directions)
-        at, c = rows.examples[low:high] - start, rows.coefficients[low:high]
+        here = rows[low:high]
+        at, c = here.examples - start, here.coefficients
         if 8 * len(directions) * c.size <= BLOCK_BYTES:
             products[:, low:high] = np.einsum("brc,rc->br", outputs[:, at], c, optimize=True)
         else:  # an example of so many rows (a sequence) at a time, its outputs not repeated
