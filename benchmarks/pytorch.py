@@ -1,6 +1,7 @@
 """Evidence and gradient noise of PyTorch modules beside their peers: time, memory, value.
 
-    python benchmarks/pytorch.py [SECONDS [MINUTES]] [MODEL,N | LIBRARY,METHOD ...] [--small]
+    python benchmarks/pytorch.py [SECONDS [MINUTES]] [MODEL,N | LIBRARY,METHOD ...]
+                                 [--two] [--small]
 
 Each module (``models.py``) is trained for some steps first. Then every cell is a process of its
 own: one evidence by one method of noisescale, of laplace-torch (full, kfac, diagonal, and the last
@@ -11,13 +12,13 @@ does matters little; the median of three calls if the first takes less than two 
 is the peak of the first call beyond what was there before. noisescale's prediction stands beside.
 
 All of it takes less than MINUTES (25 by default). Cells whose counted operations would take more
-than SECONDS (200 by default) are not run, any cell is stopped after twice that and a minute, and
-Lanczos comes last, with two probes: its standard error is in the note. Nobody gets more than most
-of the memory that is free. What was not run says why. A sequence of 32 characters among 65 has
-2,048 rows of the Gauss-Newton matrix, so that the transformer's evidence is that of 3 sequences;
-with 200 there are the predictions. "Plain rows" is the exact value as anyone would write it, from a
-product of the Jacobian's rows. ``--small`` tries the script out: few examples, few steps of
-training, and 20 for SECONDS. MODEL,N and LIBRARY,METHOD choose cells (cnn,2000 noisescale,kfac).
+than SECONDS (1,500 by default) are not run, and Lanczos comes last, with two probes: its standard
+error is in the note. Nobody gets more than most of the memory that is free. What was not run says
+why. A sequence of 32 characters among 65 has 2,048 rows of the Gauss-Newton matrix: exact values of
+the transformer are those of 3 sequences. "Plain rows" is the exact value as anyone would write it,
+from a product of the Jacobian's rows. ``--two`` has two processes at a time, a core each.
+``--small`` tries the script out: few examples, few steps of training, and 20 for SECONDS. MODEL,N
+and LIBRARY,METHOD choose cells (cnn,2000 noisescale,kfac).
 
 Results go to results/pytorch.csv, row by row; a run that was stopped goes on where it was, so
 delete that file for measurements anew.
@@ -37,6 +38,7 @@ import sys
 import tempfile
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "pytorch.csv"
@@ -412,7 +414,7 @@ def main() -> None:
     numbers = [float(a) for a in sys.argv[1:] if not a.startswith("--") and "," not in a]
     named = [tuple(a.split(",")) for a in sys.argv[1:] if "," in a]
     small = "--small" in sys.argv
-    patience = numbers[0] if numbers else 20.0 if small else 200.0
+    patience = numbers[0] if numbers else 20.0 if small else 1_500.0
     minutes = numbers[1] if len(numbers) > 1 else 25.0
     shapes, rows = SMALL if small else SHAPES, {}
     if RESULTS.exists() and not small:
@@ -420,25 +422,31 @@ def main() -> None:
             for row in csv.DictReader(file):
                 rows[row["model"], int(row["n_train"]), row["library"], row["method"]] = row
     every = [(*shape, *way) for shape in shapes for way in CELLS]
-    with tempfile.TemporaryDirectory() as folder:
-        # What takes long comes last, when all else is there.
-        for key in sorted(every, key=lambda key: key[3] == "lanczos"):
-            name, n, library, method = key
-            if key in rows or not is_named(key, named):
-                continue
-            left = 60 * minutes - (time.monotonic() - began)
-            row = {"model": name, "n_train": n, "library": library, "method": method}
-            if left < 10:
-                row |= {"note": f"not run: {minutes:.0f} minutes were over"}
-            else:
-                file = f"{folder}/{name}-{n}.pt"
-                if not Path(file).exists():
-                    training = [name, n, 5 if small else STEPS[name], file]
-                    asked("--train", json.dumps(training), patience=left)
-                limit = min(2 * patience + 60, left)
-                arguments = json.dumps([name, n, library, method, patience, file])
-                row |= asked("--cell", arguments, patience=limit)
-            rows[key] = row
+    # What takes long comes last, when all else is there.
+    wanted = sorted(
+        (key for key in every if key not in rows and is_named(key, named)),
+        key=lambda key: key[3] == "lanczos",
+    )
+
+    def left() -> float:
+        return 60 * minutes - (time.monotonic() - began)
+
+    def measured(key: tuple) -> dict:
+        name, n, library, method = key
+        row = {"model": name, "n_train": n, "library": library, "method": method}
+        if left() < 10:
+            return row | {"note": f"not run: {minutes:.0f} minutes were over"}
+        arguments = json.dumps([*key, patience, f"{folder}/{name}-{n}.pt"])
+        return row | asked("--cell", arguments, patience=left())
+
+    at_once = 2 if "--two" in sys.argv else 1
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as pool:
+        for name, n in dict.fromkeys(key[:2] for key in wanted):
+            training = [name, n, 5 if small else STEPS[name], f"{folder}/{name}-{n}.pt"]
+            asked("--train", json.dumps(training), patience=left())
+        futures = {pool.submit(measured, key): key for key in wanted}
+        for future in as_completed(futures):
+            rows[futures[future]] = row = future.result()
             print(json.dumps(row), flush=True)
             if not small:
                 keep([rows[key] for key in every if key in rows])

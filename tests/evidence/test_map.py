@@ -170,7 +170,7 @@ def test_too_few_steps_stall():
         network, params, (1e3 * x, y), prior_precision=1e-4, max_steps=1, progress=lines.append
     )
     assert found.status is ns.MapStatus.STALLED
-    assert "allow more steps" in found.reason
+    assert "allow more by max_steps" in found.reason
     assert lines[0].startswith("step 25: cost")
 
 
@@ -215,6 +215,48 @@ def test_the_last_layer_alone_is_a_linear_model():
     )
     assert result.kind is ns.Kind.LINEAR
     assert result.odds is not None
+
+
+def test_a_kink_is_a_minimum_and_is_said():
+    """nll = 10 |w| - 10 w^2/(1 + w^2), least at 0, beside which it curves downwards."""
+    data = np.ones((1, 1)), np.zeros(1)
+    found = ns.map_estimate(
+        lambda w, x: 10 * (jnp.abs(w) - w**2 / (1 + w**2)) * x,
+        np.array([0.3]),
+        data,
+        prior_precision=1.0,
+        likelihood=lambda f, y: f[:, 0],
+    )
+    assert abs(found.params[0]) < 0.01
+    assert found.lowest_eigenvalue < -10
+    assert found.status is not ns.MapStatus.SADDLE
+    assert found.kinked
+    assert any("lies on kinks" in note for note in found.notes)
+
+
+def test_a_prior_by_layer_and_the_map_alternate_until_both_stand_still():
+    """Against the closed form of two groups of coefficients, each with its own spread."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 12))
+    true = np.concatenate([3 * rng.normal(size=6), 0.2 * rng.normal(size=6)])
+    y = x @ true + rng.normal(size=80)
+
+    def two_layers(params, x):
+        return x[:, :6] @ params["a"]["w"] + x[:, 6:] @ params["b"]["w"]
+
+    def closed(precisions):
+        return log_density(x, y, 1.0, np.repeat([precisions["a"], precisions["b"]], 6))
+
+    params = {"a": {"w": np.ones(6)}, "b": {"w": np.ones(6)}}
+    chosen = ns.log_evidence(
+        two_layers, params, (x, y), prior_precision="per_layer", likelihood="gaussian", at="map"
+    )
+    best = chosen.prior_precision
+    assert chosen.log_evidence == pytest.approx(closed(best), rel=1e-6)
+    assert best["b"] > 10 * best["a"]
+    for name, value in best.items():
+        for factor in (1.3, 1 / 1.3):
+            assert closed(best | {name: value * factor}) < closed(best)
 
 
 class TestMemorisedRandomLabels:

@@ -78,3 +78,20 @@ class TestInResults:
         assert operator.null_model == "the class frequencies"
         with pytest.raises(ns.InputError, match="null must be one of uniform, frequencies, got"):
             ns.log_evidence(affine, params, data, prior_precision=1.0, null="best")
+
+    def test_bets_and_samples_say_so_too(self):
+        from sklearn.dummy import DummyClassifier
+
+        params, (x, y) = self.imbalanced()
+        bets = {
+            null: ns.prequential_evidence(DummyClassifier(strategy="prior"), (x, y), null=null)
+            for null in ("uniform", "frequencies")
+        }
+        assert bets["uniform"].E < -10  # against a null that nothing is needed to beat
+        assert any("imbalanced" in note for note in bets["uniform"].notes)
+        assert not any("imbalanced" in note for note in bets["frequencies"].notes)
+        for null, told in (("uniform", True), ("frequencies", False)):
+            sampled = ns.annealed_evidence(
+                affine, params, (x, y), prior_precision=1.0, n_temperatures=20, null=null
+            )
+            assert any("imbalanced" in note for note in sampled.notes) is told

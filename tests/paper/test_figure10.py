@@ -70,3 +70,18 @@ def test_curvatures(random, large, verdict):
     data = figure10.Data(DECIDING, true, {30: jitter, 1_000: jitter}, {}, None)
     found = figure10._judge_curvature(data)
     assert found.verdict == verdict
+
+
+def test_what_ranks_the_minima_as_the_evidence_does_is_told():
+    """C32 cannot tell E from the batch size, where they rank the minima alike."""
+    alike = [
+        [replace(m, train_cross_entropy=m.batch_size, top_curvature=m.batch_size) for m in row]
+        for row in rows(-1)
+    ]
+    assert "the batch size itself 1.00, for the training loss 1.00" in figure10._rivals(alike)
+    losses = [3.0, 1.0, 2.0, 6.0, 4.0, 5.0]
+    other = [
+        [replace(m, train_cross_entropy=loss) for m, loss in zip(row, losses, strict=True)]
+        for row in alike
+    ]
+    assert "the batch size itself 1.00, for the training loss 0.66" in figure10._rivals(other)

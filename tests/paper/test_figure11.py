@@ -155,6 +155,19 @@ def test_nothing_is_decided_by_a_small_run(data):
     assert set(verdicts(chosen).values()) == {U}
 
 
+def test_a_saddle_is_no_minimum_and_points_short_of_one_are_told(data):
+    assert not any("descents ended" in remark for remark in figure11.judge(data).remarks)
+    maps = [*data.maps]
+    maps[0] = replace(maps[0], status="stalled", left=0.13)
+    short = replace(data, maps=maps)
+    assert verdicts(short)["C41", True] is R
+    (told,) = (r for r in figure11.judge(short).remarks if "descents ended" in r)
+    assert told.startswith("1 of 65 descents")
+    assert "by 0.13 at the most" in told
+    maps[0] = replace(maps[0], status="saddle")
+    assert verdicts(replace(data, maps=maps))["C41", True] is U
+
+
 def test_pictures_tell_their_numbers(data):
     labels, ladder = figure11.draw(data)
     assert "random, prequential: E = 2" in labels.alt

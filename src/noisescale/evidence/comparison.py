@@ -46,7 +46,7 @@ class Comparison(Displayed):
         log_evidences, log_evidence_stds: with their standard errors, 0 where exact.
         probabilities: under the prior odds; also called weights.
         log_odds: against the most probable model, never positive.
-        log_odds_stds: the standard error of that difference.
+        log_odds_stds: the standard error of that difference; NaN where it is not known.
         warnings: what casts doubt on a model's row; empty if nothing does.
         notes: what a reader must know: differences within their error, unlike methods.
     """
@@ -67,8 +67,9 @@ class Comparison(Displayed):
         return self.names[self.ranks.index(0)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything by name."""
-        return asdict(self) | {"best": self.best}
+        """Everything by name; None for an error that is not known."""
+        errors = tuple(None if math.isnan(std) else std for std in self.log_odds_stds)
+        return asdict(self) | {"log_odds_stds": errors, "best": self.best}
 
     def _headline(self) -> str:
         best = self.probabilities[self.ranks.index(0)]
@@ -94,8 +95,9 @@ def compare(
     """Posterior probabilities of models, from their evidences and, if given, their prior odds.
 
     ``evidences`` maps names to results with a ``log_evidence`` (or to plain log evidences), all of
-    one kind. ``prior_odds`` gives relative prior weights; by default all models are equally likely.
-    Add the null model by its ``log_null``.
+    one kind, or of kinds that mean the same: whole models (linear, refined, annealed), single modes
+    (linear, one mode). ``prior_odds`` gives relative prior weights; by default all models are
+    equally likely. Add the null model by its ``log_null``.
 
     >>> print(compare({"linear": -104.2, "network": -101.9}))
     model    rank  log evidence  difference  its error    weight  warning
@@ -147,8 +149,11 @@ def _std(evidence: Any) -> float:
 def _errors(evidences: list[Any], stds: tuple[float, ...], best: int) -> tuple[float, ...]:
     """The standard error of each difference from the best: paired, where evidences can be."""
     if all(hasattr(evidence, "minus") for evidence in evidences):
-        differences = [evidence.minus(evidences[best]).std for evidence in evidences]
-        return tuple(0.0 if math.isnan(std) else std for std in differences)
+        # Of one order alone the error is not known.
+        return tuple(
+            0.0 if k == best else evidence.minus(evidences[best]).std
+            for k, evidence in enumerate(evidences)
+        )
     return tuple(0.0 if k == best else math.hypot(std, stds[best]) for k, std in enumerate(stds))
 
 
@@ -183,7 +188,7 @@ def _check_kinds(evidences: Mapping[str, Any]) -> None:
 
 def _doubt(evidence: Any, log_odds: float, error: float) -> str:
     """What casts doubt on one row, in a word or two."""
-    doubts = []
+    doubts = ["one order"] if math.isnan(error) else []
     if log_odds < 0 and error and -log_odds < _UNRESOLVED * error:
         doubts.append("not resolved")
     if getattr(evidence, "method", None) in _APPROXIMATE:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """Which evidence a number is; evidences of different kinds are not compared.
+    """Which evidence a number is; :func:`noisescale.compare` says which go together.
 
     >>> Kind.ONE_MODE.bears_odds, Kind.LINEAR.bears_odds
     (False, True)

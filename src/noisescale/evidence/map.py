@@ -112,7 +112,7 @@ class MapEstimate(Displayed):
         if self.status is MapStatus.STALLED:
             return (
                 f"after {self.n_steps} steps the cost could still fall by about "
-                f"{max(self.half_decrement, self.further_fall):.3g} nats; allow more steps."
+                f"{max(self.half_decrement, self.further_fall):.3g} nats; allow more by max_steps."
             )
         return None
 

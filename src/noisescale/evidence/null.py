@@ -100,7 +100,15 @@ def null_in_words(problem: Problem, null: str) -> str:
 def note_on_imbalance(problem: Problem, null: str) -> str | None:
     """Where guessing by frequency beats guessing uniformly, beating the latter means little."""
     counts = class_counts(problem)
-    if null != "uniform" or counts is None:
+    return None if counts is None else note_on_counts(counts, null)
+
+
+def note_on_counts(counts: ArrayLike, null: str) -> str | None:
+    """The same from the classes' counts; None if there is nothing to say.
+
+    >>> note_on_counts([5, 5], "uniform")
+    """
+    if null != "uniform":
         return None
     gain = log_null_frequencies(counts) - log_null_of_classes("uniform", counts)
     if gain <= TRIVIAL:

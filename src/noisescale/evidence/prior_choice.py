@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, shown
 from noisescale.errors import InputError
+from noisescale.evidence.kind import Kind
 from noisescale.evidence.map import Polished, descended, polish
 from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam import dense, dual
@@ -69,6 +70,8 @@ class EvidenceCurve(Displayed):
     edge: str | None
     method: str
 
+    kind = Kind.NEIGHBOURHOOD  # under every prior but one the point is not the minimum
+
     def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
         """Draw the curve and its maximum into ``where``: axes or a file's path."""
         from noisescale.drawing import drawn
@@ -89,7 +92,7 @@ class EvidenceCurve(Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, arrays as lists."""
-        return {
+        return {"kind": self.kind.value} | {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in vars(self).items()
         }
@@ -98,7 +101,8 @@ class EvidenceCurve(Displayed):
         where = "" if self.edge is None else f", at the {self.edge} precision tried"
         return (
             f"EvidenceCurve: largest log evidence {self.best_log_evidence:.6g} at prior precision "
-            f"{self.best:.3g}{where} ({self.method}, {len(self.prior_precision)} precisions)"
+            f"{self.best:.3g}{where} ({self.method}, {len(self.prior_precision)} precisions; "
+            f"{self.kind})"
         )
 
 

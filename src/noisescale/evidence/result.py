@@ -138,7 +138,9 @@ class Evidence(Displayed):
         if self.at == "point" or not far:
             return None
         where = "after the descent" if self.at == "map" else "here"
-        way = "allow more steps" if self.at == "map" else "use at='map'"
+        way = "descend further with map_estimate(max_steps=...)"
+        if self.at != "map":
+            way = "use at='map'"
         return (
             f"E is withheld: the cost could still fall by {self._half_decrement:.3g} nats {where}, "
             f"so this is not the evidence of a minimum; {way}, or at='point' for the number anyway."

@@ -94,7 +94,7 @@ class AtMap:
     """A trained network, polished to its MAP under a fixed prior, and its Laplace evidence there.
 
     Attributes:
-        E: the paper's; NaN if the point reached is no minimum.
+        E: the paper's; NaN if half the decrement is above one nat, so that it is withheld.
         status: of the descent: ``map``, ``stalled`` or ``saddle``.
         left: nats by which the cost could still fall.
     """

@@ -119,7 +119,7 @@ def blobs():
     return rng.normal(size=(120, 2)) + 2.5 * np.stack([y == 1, y == 2], axis=1), y
 
 
-def test_the_parts_add_up(blobs):
+def test_the_parts_add_up(blobs, tmp_path):
     found = ns.prequential_evidence(LogisticRegression(), blobs, orders=3)
     table = found.table
     by_order = (table["loss"] * table["n_paid"]).groupby(table["order"]).sum()
@@ -140,6 +140,8 @@ def test_the_parts_add_up(blobs):
     curve = found.learning_curve
     assert curve["n_seen"].tolist() == [7, 15, 30, 60]
     assert found.plot().get_xlabel() == "examples seen"
+    found.plot(tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").stat().st_size > 1_000
 
 
 def test_the_mixture_tames_what_is_too_certain(blobs):
@@ -155,6 +157,19 @@ def test_the_mixture_tames_what_is_too_certain(blobs):
     assert 0 < mixed.E <= math.log(10)
     assert "stays near ln 10" in repr(mixed)
     assert "one order alone" in repr(mixed)
+
+
+def test_the_error_of_one_order_is_not_known(blobs):
+    x, y = blobs
+    once = {
+        name: ns.prequential_evidence(fit, (x, y), orders=1)
+        for name, fit in {"bayes": GaussianNB(), "logistic": LogisticRegression()}.items()
+    }
+    found = ns.compare(once)
+    other = 1 - found.names.index(found.best)
+    assert math.isnan(found.log_odds_stds[other])
+    assert found.warnings[other] == "one order"
+    assert found.to_dict()["log_odds_stds"][other] is None
 
 
 def test_procedures_are_paired_by_order(blobs):

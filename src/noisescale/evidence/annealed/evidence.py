@@ -16,7 +16,7 @@ from noisescale.evidence.annealed.chains import Array, Chains, Target, from_prio
 from noisescale.evidence.annealed.pilot import Schedule, check_finite, pilot
 from noisescale.evidence.annealed.result import AnnealedEvidence
 from noisescale.evidence.jax_problem import ApplyFn, JaxProblem, LikelihoodLike, jax_problem
-from noisescale.evidence.null import log_null_of, null_in_words
+from noisescale.evidence.null import log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.select import Select
 from noisescale.jobs.identity import digest
@@ -85,9 +85,10 @@ def annealed_evidence(
     size = check_size(n_chains, n_temperatures, n_leapfrog, seed)
     problem = jax_problem(apply_fn, params, data, likelihood, select)
     L = fixed_prior(prior_precision, problem)
-    null_model = "the given null model"
+    null_model, null_note = "the given null model", None
     if log_null is None:
         log_null, null_model = log_null_of(problem, L, null), null_in_words(problem, null)
+        null_note = note_on_imbalance(problem, null)
     with chosen_progress(progress) as shown:
         schedule, chains = _run(
             problem, L, size, _Checkpoint.at(checkpoint, problem, L, size), shown
@@ -96,6 +97,7 @@ def annealed_evidence(
         log_weights=np.asarray(chains.log_weights, np.float64),
         log_null=log_null,
         null_model=null_model,
+        null_note=null_note,
         betas=schedule.betas,
         step_sizes=schedule.steps,
         acceptance=np.asarray(chains.acceptance, np.float64),

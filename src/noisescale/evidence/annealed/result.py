@@ -31,6 +31,7 @@ class AnnealedEvidence(Displayed):
         n_leapfrog: gradients for each chain and temperature.
         n_train, n_params, prior_precision, seed: of what was sampled.
         null_model: what ``log_null`` is of, in words.
+        null_note: that it is beaten too easily, where classes are imbalanced.
     """
 
     log_weights: Array
@@ -44,6 +45,7 @@ class AnnealedEvidence(Displayed):
     prior_precision: float | dict[str, float] | None
     seed: int
     null_model: str = "random guessing"
+    null_note: str | None = None
 
     kind = Kind.ANNEALED
 
@@ -104,7 +106,7 @@ class AnnealedEvidence(Displayed):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about this number."""
-        notes = []
+        notes = [] if self.null_note is None else [self.null_note]
         if self.effective_sample_size < min(_FEW, 0.9 * self.n_chains):
             notes.append(
                 f"{self.effective_sample_size:.2g} of {self.n_chains} chains carry the weight: the "

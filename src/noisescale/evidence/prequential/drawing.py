@@ -2,17 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from noisescale.evidence.prequential.result import PrequentialEvidence
 
 
-def draw_curve(evidence: "PrequentialEvidence", axes: Axes | None) -> Axes:
+def draw_curve(evidence: "PrequentialEvidence", axes: "Axes") -> None:
     """Nats paid an example against examples seen: a line an order, their mean, and the null."""
-    if axes is None:
-        axes = Figure(figsize=(6, 4), layout="constrained").add_subplot()
     table = evidence.table[evidence.table["n_seen"] > 0]
     for _, rows in table.groupby("order"):
         axes.plot(rows["n_seen"], rows["loss"], color="C0", alpha=0.35, linewidth=1)
@@ -26,4 +23,3 @@ def draw_curve(evidence: "PrequentialEvidence", axes: Axes | None) -> Axes:
         title=f"E = {evidence.E:.4g}",
     )
     axes.legend(fontsize="small")
-    return axes

@@ -132,6 +132,7 @@ def prequential_evidence(
         seed=seed,
         n_train=N,
         n_classes=targets.n_classes,
+        null_note=targets.null_note,
     )
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,6 +40,7 @@ class PrequentialEvidence(Displayed):
         scores: (orders, blocks after the first): accuracy, or root mean square error.
         temperatures, null_expert, null, ensemble, seed: as asked for.
         n_train, n_classes: N, and K (None for real targets).
+        null_note: that the null model is beaten too easily, where classes are imbalanced.
     """
 
     log_null: float
@@ -53,6 +55,7 @@ class PrequentialEvidence(Displayed):
     seed: int
     n_train: int
     n_classes: int | None
+    null_note: str | None = None
 
     kind = Kind.PREQUENTIAL
     log_evidence_std = 0.0  # the mixture over the declared orders is what it is
@@ -146,6 +149,8 @@ class PrequentialEvidence(Displayed):
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about this number."""
         notes, weights = [], self.weights.mean(axis=0)
+        if self.null_note is not None:
+            notes.append(self.null_note)
         if self.null_expert and weights[-1] > _HEAVY:
             notes.append(
                 "the null model predicts better than the procedure at every temperature, so E "
@@ -178,11 +183,15 @@ class PrequentialEvidence(Displayed):
             )
         return mean_of(self.log_evidences - other.log_evidences).interval()
 
-    def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """The learning curve: nats paid an example against examples seen, a line an order."""
+    def plot(self, where: "Axes | str | Path | None" = None) -> "Axes":
+        """The learning curve, nats paid an example against examples seen, a line an order.
+
+        Into ``where``: axes or a file's path.
+        """
+        from noisescale.drawing import drawn
         from noisescale.evidence.prequential.drawing import draw_curve
 
-        return draw_curve(self, axes)
+        return drawn(partial(draw_curve, self), where)
 
     def save(self, path: Path | str) -> None:
         """Write it into a ``.json`` file, for `noisescale report`; `load` reads it again."""
@@ -195,7 +204,7 @@ class PrequentialEvidence(Displayed):
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """The evidence that `save` wrote."""
-        content = read_saved(path, SAVED, nothing=("n_classes",))
+        content = read_saved(path, SAVED, nothing=("n_classes", "null_note"))
         try:
             for name in ("losses", "null_losses", "scores"):
                 content[name] = np.array(content[name], float)

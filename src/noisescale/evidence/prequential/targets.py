@@ -19,7 +19,7 @@ from scipy.special import gammaln
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.null import NULLS, log_null_of_classes
+from noisescale.evidence.null import NULLS, log_null_of_classes, note_on_counts
 
 LogMarginal = Callable[[NDArray[Any]], float]
 
@@ -45,6 +45,13 @@ class Targets:
     def n_classes(self) -> int | None:
         """K, None for real numbers."""
         return None if self.classes is None else len(self.classes)
+
+    @property
+    def null_note(self) -> str | None:
+        """That a null model is beaten too easily; None if it is not."""
+        if self.n_classes is None:
+            return None
+        return note_on_counts(np.bincount(self.paid, minlength=self.n_classes), self.null)
 
 
 def make_targets(y: ArrayLike, *, real: bool | None, n_classes: int | None, null: Any) -> Targets:
