@@ -80,11 +80,10 @@ def images(n: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def characters(n: int, length: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-    """Windows of this repository's own prose, and the characters that follow."""
-    from pathlib import Path
+    """Windows of the prose that Python's own help consists of, and the characters that follow."""
+    from pydoc_data.topics import topics
 
-    pages = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
-    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    text = "".join(topics[name] for name in sorted(topics))
     common = sorted(sorted(set(text), key=lambda c: (-text.count(c), c))[:64])
     codes = torch.tensor([common.index(c) + 1 if c in common else 0 for c in text])
     starts = torch.randperm(len(codes) - length - 1, generator=torch.manual_seed(0))[:n]

@@ -36,6 +36,7 @@ from noisescale.noise.gradients import GradientNoise, noise_of
 from noisescale.noise.watch.record import WatchWarning
 from noisescale.torch.fit_function import fit_function
 from noisescale.torch.langevin import langevin
+from noisescale.torch.model import unwrapped, without_autocast
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function
@@ -59,6 +60,7 @@ __all__ = [
 ]
 
 
+@without_autocast
 def log_evidence(
     module: torch.nn.Module,
     data: Any,
@@ -127,6 +129,7 @@ def log_evidence(
     )
 
 
+@without_autocast
 def map_estimate(
     module: torch.nn.Module,
     data: Any,
@@ -149,14 +152,16 @@ def map_estimate(
         max_steps=max_steps,
         progress=progress,
     )
-    own = {name.removeprefix("module."): p for name, p in module.named_parameters()}  # unwrapped
+    own = dict(unwrapped(module).named_parameters())
+    names = {id(p): name for name, p in module.named_parameters()}  # a wrapper has its own
     params = {
-        name: torch.as_tensor(value, dtype=own[name].dtype, device=own[name].device)
+        names[id(own[name])]: torch.as_tensor(value, dtype=own[name].dtype, device=own[name].device)
         for name, value in found.params.items()
     }
     return replace(found, params=params)
 
 
+@without_autocast
 def evidence_curve(
     module: torch.nn.Module,
     data: Any,
@@ -183,6 +188,7 @@ def evidence_curve(
     )
 
 
+@without_autocast
 def spectrum(
     module: torch.nn.Module,
     data: Any,
@@ -206,6 +212,7 @@ def spectrum(
     )
 
 
+@without_autocast
 def posterior_predict(
     module: torch.nn.Module,
     data: Any,
@@ -242,6 +249,7 @@ def posterior_predict(
     )
 
 
+@without_autocast
 def gradient_noise(
     module: torch.nn.Module,
     data: Any,

@@ -22,6 +22,7 @@ from noisescale.evidence.select import Select
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.samples import LangevinSettings, PosteriorSamples, kept_chains
 from noisescale.seeds import random_stream
+from noisescale.torch.model import without_autocast
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import to_numpy
 
@@ -31,6 +32,7 @@ _ITERATIONS = 40  # of the power iteration for the largest curvature
 NoisyGradient = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor | None]]
 
 
+@without_autocast
 def langevin(
     module: torch.nn.Module,
     data: Any,

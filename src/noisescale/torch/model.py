@@ -8,10 +8,10 @@ is as before afterwards.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.func import functional_call
@@ -26,6 +26,8 @@ from noisescale.torch.batches import mapped
 from noisescale.torch.packed import PlainPacking, run_packed
 from noisescale.torch.tensors import to_numpy
 
+P = ParamSpec("P")
+R = TypeVar("R")
 PRECISIONS = ("float64", "float32")
 PARALLEL = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 
@@ -36,6 +38,10 @@ class TorchModel:
     def __init__(self, module: torch.nn.Module, select: Select | None = None) -> None:
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InputError(
+                "a ScriptModule cannot be differentiated here: give what it was made of."
+            )
         module = unwrapped(module)
         if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
             raise InputError(
@@ -83,6 +89,17 @@ class TorchModel:
     def tensor(self, values: Array, precision: str) -> torch.Tensor:
         """A tensor on the module's device."""
         return torch.as_tensor(values, dtype=getattr(torch, precision), device=self.device)
+
+
+def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function compute in the precisions that it chooses, whatever its caller has around."""
+
+    @wraps(function)
+    def exactly(*args: P.args, **kwargs: P.kwargs) -> R:
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            return function(*args, **kwargs)
+
+    return exactly
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
@@ -166,14 +183,34 @@ def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
         if isinstance(part, torch.nn.RNNBase):
             part.register_forward_pre_hook(_begin_by_examples, with_kwargs=True)
             part.forward = partial(_recur, part)
+        if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
+            part.sparse = False  # sparse gradients have few operations
         if type(part) is torch.nn.Embedding and part.padding_idx is not None:
             part.forward = partial(_embed, part, part.weight.detach().clone())
-    # Transformers' models: no cache of keys, and attention in plain operations.
+    _as_plain_as_possible(twin)
+    return twin
+
+
+def _as_plain_as_possible(twin: torch.nn.Module) -> None:
+    """A model of transformers without a cache of keys, without checkpoints, with torch's attention.
+
+    Its own attention ("eager") takes a softmax in float32, where float64's lowest number, its mask,
+    is infinite: a sequence padded on the left would be NaN.
+    """
     if hasattr(getattr(twin, "config", None), "use_cache"):
         twin.config.use_cache = False
-    if callable(getattr(twin, "set_attn_implementation", None)):
-        twin.set_attn_implementation("eager")
-    return twin
+    if callable(choose := getattr(twin, "set_attn_implementation", None)):
+        try:
+            choose("sdpa")
+        except (ValueError, ImportError):  # an architecture that has none
+            choose("eager")
+    for part in twin.modules():
+        if getattr(part, "gradient_checkpointing", False) is True:
+            part.gradient_checkpointing = False
+        # With checkpoints come hooks that have inputs require gradients.
+        for key, hook in list(part._forward_hooks.items()):
+            if "make_inputs_require_grads" in getattr(hook, "__qualname__", ""):
+                del part._forward_hooks[key]
 
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from noisescale.errors import InputError
+
 _BATCH = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _SCALE_FREE = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _NAMES = ("LayerNorm", "RMSNorm", "GroupNorm")  # many libraries define their own
@@ -43,6 +45,18 @@ def normalisation_notes(
             f"et al. 2022); use {behind}, or ns.prequential_evidence."
         )
     return tuple(notes)
+
+
+def check_statistics(module: nn.Module) -> None:
+    """Refuse batch normalisation by the batch itself, in which examples depend on one another."""
+    parts = module.named_modules()
+    alone = [name for name, p in parts if isinstance(p, _BATCH) and p.running_mean is None]
+    if alone:
+        raise InputError(
+            f"batch normalisation ({_some(alone)}) has no running statistics, so that examples "
+            "depend on one another and have no gradients of their own: give it statistics "
+            "(track_running_stats=True), or use ns.prequential_evidence."
+        )
 
 
 def _calls(module: nn.Module, run: Callable[[], object]) -> list[str]:

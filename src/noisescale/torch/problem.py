@@ -40,7 +40,7 @@ from noisescale.torch.by_examples import BLOCK_BYTES, BLOCK_FLOPS, ByExamples
 from noisescale.torch.derivatives import Ways
 from noisescale.torch.likelihood import nll_of
 from noisescale.torch.model import TorchModel
-from noisescale.torch.normalisation import normalisation_notes
+from noisescale.torch.normalisation import check_statistics, normalisation_notes
 from noisescale.torch.tensors import plain, to_numpy
 
 DIRECTIONS = 32  # products of the curvature at once
@@ -64,6 +64,7 @@ class TorchProblem(ByExamples):
         self, module: torch.nn.Module, data: Any, likelihood: Any, select: Select | None = None
     ) -> None:
         self.model, self.ways = TorchModel(module, select), Ways()
+        check_statistics(self.model.twins["float64"])
         self.x, y = collect(data)
         chosen = resolve_likelihood(likelihood)
         twin, sequences = self.model.twins["float64"], chosen.name == "categorical" and y.ndim == 2
@@ -267,8 +268,7 @@ class TorchProblem(ByExamples):
         sizes: list[int] = []
 
         def count(module: torch.nn.Module, args: Any, output: Any) -> None:
-            if isinstance(output, torch.Tensor):
-                sizes.append(int(output.numel()))
+            sizes.append(_numbers(output))
 
         x, twin = self.inputs(slice(0, 1), "float64"), self.model.twins["float64"]
         hooks = [m.register_forward_hook(count) for m in twin.modules()]
@@ -280,6 +280,13 @@ class TorchProblem(ByExamples):
             for hook in hooks:
                 hook.remove()
         _check_finite(outputs)
+        with torch.no_grad():
+            again = self.model("float64", w, x)
+        if not torch.allclose(outputs, again, rtol=1e-6, atol=1e-9):
+            raise InputError(
+                "the module gives other outputs each time, in evaluation mode too: take out what "
+                "is random in it (dropout by F.dropout(x) needs training=self.training)."
+            )
         numbers = max(2 * sum(sizes), *(int(part[0].numel()) for part in leaves(self.x)), 1)
         return _First(tuple(outputs.shape), outputs.requires_grad, numbers)
 
@@ -460,6 +467,14 @@ class TorchProblem(ByExamples):
         """Their targets."""
         y = self.y[rows].to(self.model.device)
         return y.to(getattr(torch, precision)) if y.is_floating_point() else y.long()
+
+
+def _numbers(output: Any) -> int:
+    """How many a layer returns: a tensor, or several (a recurrent layer's states)."""
+    if isinstance(output, torch.Tensor):
+        return int(output.numel())
+    parts = output.values() if isinstance(output, dict) else output
+    return sum(map(_numbers, parts)) if isinstance(output, dict | tuple | list) else 0
 
 
 def _check_finite(outputs: torch.Tensor) -> None:

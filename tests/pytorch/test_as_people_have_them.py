@@ -1,0 +1,141 @@
+"""Modules in the state that training leaves them in: wrapped, padded, checkpointed, autocast."""
+
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+
+import noisescale as ns
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+import noisescale.torch as nst  # noqa: E402
+
+nn = torch.nn
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
+]
+X, Y = torch.randn(8, 4, generator=torch.manual_seed(0)), torch.arange(8) % 3
+POINT = {"prior_precision": 1.0, "at": "point"}
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+@pytest.fixture
+def llama():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=11,
+        hidden_size=8,
+        intermediate_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=16,
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def padded():
+    """Sequences of six, five and four tokens, padded on the left, as generation wants them."""
+    tokens = torch.randint(1, 11, (3, 6), generator=torch.manual_seed(1))
+    mask = torch.ones_like(tokens)
+    mask[1, :1], mask[2, :2] = 0, 0
+    return {
+        "input_ids": tokens,
+        "attention_mask": mask,
+        "labels": tokens.masked_fill(mask == 0, -100),
+    }
+
+
+def test_sequences_may_be_padded_on_the_left(llama):
+    """The fit is that of the model's own loss, which is a mean over labels but the first."""
+    data = padded()
+    found = {
+        method: nst.log_evidence(llama, data, method=method, **POINT)
+        for method in ("dense", "dual", "kfac")
+    }
+    with torch.no_grad():
+        loss = float(llama.eval()(**data).loss)
+    nll = loss * int((data["labels"][:, 1:] != -100).sum())
+    for evidence in found.values():
+        assert evidence.nll == pytest.approx(nll, rel=1e-5)
+    assert found["dual"].log_evidence == pytest.approx(found["dense"].log_evidence, rel=1e-9)
+    assert np.isfinite(nst.gradient_noise(llama, data).trace)
+
+
+def test_checkpoints_are_not_in_the_way(llama):
+    plain = nst.log_evidence(llama, padded(), method="dual", **POINT)
+    with warnings.catch_warnings():  # of its new name
+        warnings.simplefilter("ignore", FutureWarning)
+        llama.gradient_checkpointing_enable()
+    llama.enable_input_require_grads()
+    found = nst.log_evidence(llama.train(), padded(), method="dual", **POINT)
+    assert found.log_evidence == pytest.approx(plain.log_evidence, rel=1e-12)
+    assert llama.model.gradient_checkpointing
+    assert llama.training
+
+
+@pytest.mark.parametrize("method", ["dual", "kfac", "lanczos"])
+def test_the_callers_autocast_changes_nothing(method):
+    module = network()
+    plain = nst.log_evidence(module, (X, Y), method=method, **POINT)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = nst.log_evidence(module, (X, Y), method=method, **POINT)
+        assert torch.is_autocast_enabled("cpu")
+    assert found.log_evidence == plain.log_evidence
+
+
+@pytest.mark.parametrize("method", ["dual", "kfac", "lanczos"])
+def test_tables_with_sparse_gradients(method):
+    torch.manual_seed(0)
+    sparse = nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten(), nn.Linear(6, 3))
+    tokens = torch.randint(0, 9, (8, 2), generator=torch.manual_seed(2))
+    found = nst.log_evidence(sparse, (tokens, Y), method=method, **POINT)
+    assert sparse[0].sparse
+    sparse[0].sparse = False
+    dense = nst.log_evidence(sparse, (tokens, Y), method=method, **POINT)
+    assert found.log_evidence == dense.log_evidence
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, partial(torch.compile, backend="eager")])
+def test_a_map_goes_back_into_the_wrapper(wrap):
+    module = network()
+    wrapped = wrap(module)
+    found = nst.map_estimate(wrapped, (X, Y), prior_precision=1.0)
+    assert wrapped.load_state_dict(found.params, strict=False).unexpected_keys == []
+    again = nst.log_evidence(wrapped, (X, Y), prior_precision=1.0)
+    assert again.newton_decrement < 1e-3
+    assert set(found.params) == set(dict(wrapped.named_parameters()))
+
+
+class AlwaysDropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return nn.functional.dropout(self.linear(x))
+
+
+def by_its_batch():
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (AlwaysDropping, "gives other outputs each time"),
+        (by_its_batch, r"batch normalisation \(1\) has no running statistics"),
+        (lambda: torch.jit.trace(network(), X), "a ScriptModule cannot be differentiated here"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_has_no_evidence_is_refused_in_a_sentence(make, sentence):
+    with pytest.raises(ns.InputError, match=sentence):
+        nst.log_evidence(make(), (X, Y), prior_precision=1.0)
