@@ -4,12 +4,14 @@ import textwrap
 from functools import cache
 from typing import Any
 
+from noisescale.paper.bets import SIZES
 from noisescale.paper.claims import Verdict, all_claims, counts, headline, in_words
 from noisescale.paper.report import Shown
 from noisescale.paper.second import judge_first_seeds
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
 from noisescale.paper.stages import verdicts_of
+from noisescale.uncertainty import mean_of
 
 
 @cache
@@ -97,7 +99,67 @@ def second_passage() -> str:
     return "\n".join(lines)
 
 
+def figure_11_passage() -> str:
+    """What figure 11 measured, in three tables; nothing while it is not shipped."""
+    kept = shipped(SECTIONS["11"])
+    if kept is None:
+        return ""
+    data: Any = kept.data
+    size = SIZES[data.at.scale]
+
+    def at(points: list[Any], labels: str, prior: float) -> str:
+        chosen = [m for m in points if (m.labels, m.prior_precision) == (labels, prior)]
+        short = sum(m.status != "map" for m in chosen)
+        left = max(m.left for m in chosen)
+        note = f"; {short} of {len(chosen)} end {left:.2g} nats short of a MAP" if short else ""
+        return f"{mean_of([m.E for m in chosen])}{note}"
+
+    priors = [f"prior {prior:g}" for prior in size.precisions]
+    rows = [
+        [f"{labels} labels", *(at(data.maps, labels, prior) for prior in size.precisions)]
+        for labels in ("true", "random")
+    ]
+    full = f"{mean_of([m.E for m in data.large])}"
+    rows.append(["true labels, from the full batch", full, *[""] * (len(priors) - 1)])
+    maps = _rows(["E at the MAP, B = 30", *priors], rows)
+    bets = [
+        [
+            "all" if size.ladder[-1] == B else f"{B}",
+            *(
+                f"{mean_of([getattr(b, name) for b in data.bets if b.batch_size == B])}"
+                for name in ("E", "last_loss", "test_accuracy")
+            ),
+        ]
+        for B in size.ladder
+    ]
+    random = mean_of([b.E for b in data.random_bets])
+    bets.append(["30, random labels", f"{random}", "", ""])
+    heads = ["prequential, B", "E", "last block, nats an example", "test accuracy"]
+    sampled = []
+    for labels in ("true", "random"):
+        for prior in size.precisions:
+            pairs = data.pairs(labels, prior)
+            E, gap = mean_of([s.E for _, s in pairs]), mean_of([m.E - s.E for m, s in pairs])
+            sampled.append([f"{labels} labels", f"{prior:g}", f"{E}", f"{gap}"])
+    sampling = _rows(
+        ["784-100-10, N = 200", "prior", "E sampled, at most", "E at the MAP minus that"], sampled
+    )
+    judgements = {row["id"]: row for row in judged()["claims"] if row["primary"]}
+    said = "; ".join(
+        f"{name}, {judgements[name]['claim']}: {told(judgements[name])}"
+        for name in ("C41", "C42", "C43", "C44")
+    )
+    said = "\n".join(textwrap.wrap(f"Five seeds, mean ± standard error. {said}.", 108))
+    return "\n\n".join([said, maps, _rows(heads, bets), sampling])
+
+
+def _rows(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
 PASSAGES = {
+    "figure-11": figure_11_passage,
     "headline": headline_passage,
     "claims": claims_passage,
     "own-claims": own_passage,
