@@ -50,7 +50,7 @@ from noisescale.evidence.problem import (
     by_examples,
 )
 from noisescale.evidence.select import Select, chosen_of
-from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
 from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 from noisescale.training.per_example import blocks, sums
@@ -181,6 +181,7 @@ class JaxProblem:
             pass_flops=_pass_flops(model),
             weights=() if network is None else tuple(starmap(Weight, pairwise(network.widths))),
             activations=self.activations,
+            tokens=n_tokens(self.likelihood, self.observed),
         )
 
     def leaves(self, given: Any) -> list[Any]:

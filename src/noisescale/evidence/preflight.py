@@ -14,6 +14,7 @@ from noisescale.checks import check_choice, memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam import bounds, dense, diagonal, dual, kfac, lanczos
 from noisescale.evidence.occam.term import Accuracy, Array, Method
+from noisescale.evidence.pace import aside
 from noisescale.evidence.pace import shown_seconds as readable_seconds
 from noisescale.evidence.problem import Facts, Problem
 from noisescale.evidence.timing import arithmetic_rate
@@ -111,7 +112,8 @@ def preflight(
     if problem is not None and chosen.work > _WORTH_MEASURING:
         module = module_of(method, within)
         prior = np.ones(facts.p) if L is None else L
-        took = module.seconds(problem, facts, curvature, prior, accuracy)
+        with aside("trying parts of it"):
+            took = module.seconds(problem, facts, curvature, prior, accuracy)
         costs[method] = replace(chosen, seconds=took, measured=True)
     if problem is not None and within and L is not None and count_rows:
         reason = with_rows(reason, *bounds.count_rows(problem, L, within))
@@ -133,7 +135,7 @@ def cost(method: str, curvature: str, facts: Facts, tolerance: float | None = No
 def block_bytes(method: str, facts: Facts) -> float:
     """What a block of examples takes in work, beside what a method holds; and all rows' roots."""
     k = 0 if method == "lanczos" else facts.rows_an_example
-    roots = 8.0 * facts.N * k * facts.C
+    roots = 8.0 * facts.N * k * facts.C / facts.tokens
     formed = k * facts.p if method in EXACT else 0
     an_example = 8.0 * ((4 + k) * facts.activations + formed)
     a_row = 8.0 * (5 * facts.activations + formed / max(k, 1))  # of an example with more of them

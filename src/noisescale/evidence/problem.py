@@ -59,6 +59,7 @@ class Facts:
         pass_flops: arithmetic of one example's forward pass.
         weights: the layers that are known to multiply, of a function whose layers are known.
         activations: numbers that one example adds to a forward pass.
+        tokens: T of sequences, whose rows touch one token's outputs alone.
     """
 
     p: int
@@ -68,6 +69,7 @@ class Facts:
     pass_flops: float
     weights: tuple[Weight, ...] = ()
     activations: int = 1
+    tokens: int = 1
 
     @property
     def rows_an_example(self) -> int:

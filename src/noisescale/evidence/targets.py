@@ -56,6 +56,12 @@ def fitted_to(likelihood: Likelihood, shape: tuple[int, ...]) -> Likelihood:
     return Likelihood(likelihood.name, InShape(plain, shape[1:] or (1,)))
 
 
+def n_tokens(likelihood: Likelihood, observed: NDArray[Any]) -> int:
+    """T of sequences, 1 for anything else."""
+    sequences = likelihood.name == "categorical" and observed.ndim == 2
+    return int(observed.shape[1]) if sequences else 1
+
+
 def n_rows(likelihood: Likelihood, n_outputs: int, n_classes: int | None) -> int:
     """Rows an example has in the root of the Gauss-Newton matrix: a softmax leaves one in C out."""
     if likelihood.name != "categorical" or n_classes is None:

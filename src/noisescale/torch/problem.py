@@ -23,7 +23,7 @@ from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.prior import layers_of
 from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Precision, Rows
 from noisescale.evidence.select import Select
-from noisescale.evidence.targets import check_targets, fitted_to, n_rows, noise_notes
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
 from noisescale.likelihood import estimated_precision, resolve_likelihood
 from noisescale.torch.batches import (
     as_inputs,
@@ -144,6 +144,7 @@ class TorchProblem(ByExamples):
             pass_flops=self.pass_flops,
             weights=self.gradients("float64").weights(),
             activations=self.activations,
+            tokens=n_tokens(self.likelihood, self.observed),
         )
 
     def leaves(self, given: Any) -> list[Any]:
