@@ -28,7 +28,7 @@ def test_products_are_those_of_the_rows(monkeypatch, room):
     directions = rng.normal(size=(3, 6))
     monkeypatch.setattr(kernel, "BLOCK_BYTES", room)
     truth = [
-        [c @ problem.W[e] @ v for e, c in zip(*vars(rows).values(), strict=True)]
+        [c @ problem.W[e] @ v for e, c in zip(rows.examples, rows.coefficients, strict=True)]
         for v in directions
     ]
     np.testing.assert_allclose(kernel.row_products(problem, directions, rows), truth, rtol=1e-12)
