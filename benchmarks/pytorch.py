@@ -328,10 +328,12 @@ def predicted(module, data, method: str, patience: float) -> dict:
     }
 
 
-def excuse(name: str, library: str, method: str, n_params: int) -> str:
-    """Why a cell of a peer is not begun at all; nothing if it is."""
+def excuse(name: str, n: int, library: str, method: str, n_params: int) -> str:
+    """Why a cell is not begun at all; nothing if it is."""
     from noisescale.checks import memory_limit
 
+    if (name, method) == ("gpt", "last layer") and n > 3 and library == "noisescale":
+        return "not run: a square of 6,240 from 409,600 rows, a quarter of an hour"
     if name == "gpt" and library in ("laplace-torch", "plain rows"):
         return "not run: no likelihood over sequences"
     if name == "gpt" and library == "backpack":
@@ -370,7 +372,7 @@ def cell(name: str, n: int, library: str, method: str, patience: float, file: st
             return noise_by(library, own, data), ""
         return evidence_by(library, method, own, data, _LAST[name])
 
-    if reason := excuse(name, library, method, row["n_params"]):
+    if reason := excuse(name, n, library, method, row["n_params"]):
         return row | {"note": reason}
     if library == "noisescale" and method not in ("noise", "last layer"):
         row |= predicted(module, data, method, patience)
