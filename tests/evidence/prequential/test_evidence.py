@@ -359,3 +359,11 @@ def test_data_frames_and_sparse_matrices_are_taken_as_they_are(blobs):
     for same in (pd.DataFrame(x, columns=["a", "b"]), scipy.sparse.csr_matrix(x)):
         found = ns.prequential_evidence(LogisticRegression(), (same, pd.Series(y)), **options)
         np.testing.assert_allclose(found.losses, dense.losses, rtol=1e-6)
+
+
+def test_a_ready_fit_is_a_classifier():
+    network = ns.DenseNetwork((2, 3, 1))
+    with pytest.raises(InputError, match="likelihood must be one of categorical, bernoulli, got"):
+        ns.fit_function(
+            network, network.init, batch_size=5, learning_rate=0.1, steps=9, likelihood="gaussian"
+        )

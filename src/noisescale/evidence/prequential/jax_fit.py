@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.checks import check_choice
 from noisescale.evidence.prequential.fits import Fit
 
 _ROWS = 4_096  # examples predicted at once
@@ -81,12 +82,15 @@ def fit_function(
         apply_fn: ``(params, x) -> logits``.
         init: ``init(seed)`` draws parameters.
         batch_size, learning_rate, steps, momentum: the recipe.
-        prior_precision, likelihood, cost_convention, sampler: as in :func:`noisescale.train`.
+        likelihood: ``"categorical"`` or ``"bernoulli"``; a regressor has to predict a standard
+            deviation, too, and is a function of one's own.
+        prior_precision, cost_convention, sampler: as in :func:`noisescale.train`.
 
     >>> import noisescale as ns
     >>> network = ns.DenseNetwork((64, 20, 10))
     >>> fit = fit_function(network, network.init, batch_size=30, learning_rate=0.1, steps=500)
     """
+    check_choice("likelihood", likelihood, ("categorical", "bernoulli"))
     settings = {
         "learning_rate": learning_rate,
         "steps": steps,
