@@ -111,7 +111,7 @@ def figure_11_passage() -> str:
         chosen = [m for m in points if (m.labels, m.prior_precision) == (labels, prior)]
         short = sum(m.status != "map" for m in chosen)
         left = max(m.left for m in chosen)
-        note = f"; {short} of {len(chosen)} end {left:.2g} nats short of a MAP" if short else ""
+        note = f"; {short} of {len(chosen)} end with {left:.2g} nats left" if short else ""
         return f"{mean_of([m.E for m in chosen])}{note}"
 
     priors = [f"prior {prior:g}" for prior in size.precisions]
