@@ -10,6 +10,8 @@ extensions, or by a loop over examples. Its time is that of the whole call, afte
 examples that loads what is needed, in seconds of CPU on one thread, so that what else the machine
 does matters little; the median of three calls if the first takes less than two seconds. Its memory
 is the peak of the first call beyond what was there before. noisescale's prediction stands beside.
+Gradient noise is timed by the clock as well, with all threads, as its user meets it; that needs an
+idle machine, and is left out with ``--two``.
 
 All of it takes less than MINUTES (25 by default). Cells whose counted operations would take more
 than SECONDS (1,500 by default) are not run, and Lanczos comes last, with two probes: its standard
@@ -38,6 +40,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -69,6 +72,7 @@ COLUMNS = [
     "library",
     "method",
     "seconds",
+    "clock_seconds",
     "gib",
     "value",
     "predicted_seconds",
@@ -354,7 +358,9 @@ def trained(name: str, n: int, steps: int, file: str) -> None:
     models.torch.save(module.state_dict(), file)
 
 
-def cell(name: str, n: int, library: str, method: str, patience: float, file: str) -> dict:
+def cell(
+    name: str, n: int, library: str, method: str, patience: float, file: str, by_clock: bool
+) -> dict:
     """Measured in this process, which does nothing else."""
     import models
 
@@ -393,7 +399,18 @@ def cell(name: str, n: int, library: str, method: str, patience: float, file: st
     except (NotImplementedError, RuntimeError, MemoryError, ValueError) as error:
         reason = (str(error).strip().splitlines() or ["out of memory"])[0][:120]
         return row | {"note": f"{type(error).__name__}: {reason}"}
-    return row | {"seconds": statistics.median(took)}
+    row["seconds"] = statistics.median(took)
+    if method == "noise" and by_clock:
+        models.torch.set_num_threads(os.cpu_count())
+        run(data)
+        row["clock_seconds"] = statistics.median(clocked(run, data) for _ in range(_TIMES))
+    return row
+
+
+def clocked(run: Callable, data) -> float:
+    began = time.perf_counter()
+    run(data)
+    return time.perf_counter() - began
 
 
 def asked(*arguments, patience: float) -> dict:
@@ -430,6 +447,8 @@ def main() -> None:
         key=lambda key: key[3] == "lanczos",
     )
 
+    at_once = 2 if "--two" in sys.argv else 1
+
     def left() -> float:
         return 60 * minutes - (time.monotonic() - began)
 
@@ -438,10 +457,9 @@ def main() -> None:
         row = {"model": name, "n_train": n, "library": library, "method": method}
         if left() < 10:
             return row | {"note": f"not run: {minutes:.0f} minutes were over"}
-        arguments = json.dumps([*key, patience, f"{folder}/{name}-{n}.pt"])
+        arguments = json.dumps([*key, patience, f"{folder}/{name}-{n}.pt", at_once == 1])
         return row | asked("--cell", arguments, patience=left())
 
-    at_once = 2 if "--two" in sys.argv else 1
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as pool:
         for name, n in dict.fromkeys(key[:2] for key in wanted):
             training = [name, n, 5 if small else STEPS[name], f"{folder}/{name}-{n}.pt"]

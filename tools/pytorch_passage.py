@@ -25,13 +25,28 @@ def pytorch_passage(results: Path = RESULTS) -> str:
         "|---|---|---|---|---|---|---|---|",
         *(f"| {' | '.join(_cells(row))} |" for row in done),
     ]
-    ratios = [f"- {said}" for said in _ratios(done)]
+    ratios = [f"- {said}" for said in (*_ratios(done), *_by_the_clock(done))]
     left = [
         f"- {_shape(row)}, {row['library']}, {row['method']}: {row['note']}"
         for row in rows
         if not row["seconds"]
     ]
     return "\n".join([*table, "", "Side by side:", "", *ratios, "", "Not measured:", "", *left])
+
+
+def _by_the_clock(rows: list[Row]) -> list[str]:
+    """Gradient noise with all threads, as its user meets it."""
+    took = {
+        (_shape(row), row["library"]): float(row["clock_seconds"])
+        for row in rows
+        if row.get("clock_seconds")
+    }
+    return [
+        f"by the clock, with two threads, `gradient_noise` takes {ours:.2g} s, the loop "
+        f"{took[shape, 'loop']:.2g} s: {ours / took[shape, 'loop']:.2f} of it ({shape})"
+        for (shape, library), ours in took.items()
+        if library == "noisescale" and (shape, "loop") in took
+    ]
 
 
 def _shape(row: Row) -> str:
