@@ -23,6 +23,7 @@ from noisescale.torch import by_examples as blocks  # noqa: E402
 from noisescale.torch.kronecker import Gram  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
 from noisescale.torch.rows import RowBlock  # noqa: E402
+from noisescale.torch.tensors import side_by_side  # noqa: E402
 from oracles.torch_evidence import BruteForce, kfac, nll_of  # noqa: E402
 from pytorch.zoo import animal  # noqa: E402
 
@@ -456,3 +457,19 @@ def test_a_kernel_by_layers_needs_no_room_for_rows(monkeypatch):
     np.testing.assert_allclose(narrow.matrix(every), whole.matrix(every), rtol=1e-12)
     monkeypatch.setattr("noisescale.evidence.occam.kernel.memory_limit", lambda: 1_000)
     assert problem.layer_kernel(np.ones(facts.p), rows) is None
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_calls_side_by_side_have_a_thread_each_and_leave_the_number_as_it_was(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        seen = side_by_side([lambda k=k: (k, torch.get_num_threads()) for k in range(5)])
+        assert seen == [(k, 1) for k in range(5)]
+        with pytest.raises(ZeroDivisionError):
+            side_by_side([lambda: 1 / 0, lambda: 2])
+        assert torch.get_num_threads() == threads
+        noise = nst.gradient_noise(*CASES["dense"])
+    finally:
+        torch.set_num_threads(before)
+    assert noise.trace == pytest.approx(nst.gradient_noise(*CASES["dense"]).trace, rel=1e-6)

@@ -23,6 +23,7 @@ except ImportError as error:
         "noisescale.torch needs PyTorch: pip install 'noisescale[torch]'.", name="torch"
     ) from error
 
+from noisescale.arrays import one_blas_thread
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
 from noisescale.evidence.laplace import evidence_of
 from noisescale.evidence.map import MAX_STEPS, MapEstimate, map_of
@@ -264,4 +265,5 @@ def gradient_noise(
     ``mean`` and ``variance`` are mappings from parameter names to arrays.
     """
     problem = TorchProblem(module, data, likelihood, select)
-    return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature)
+    with one_blas_thread():  # NumPy's would wait for PyTorch's over a dot product
+        return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature)

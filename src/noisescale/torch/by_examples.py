@@ -8,7 +8,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +33,7 @@ from noisescale.torch.kronecker import kronecker_factors
 from noisescale.torch.model import TorchModel
 from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.sums import Groups, compact_numbers, grouped, sums
-from noisescale.torch.tensors import to_numpy
+from noisescale.torch.tensors import side_by_side, to_numpy
 
 BLOCK_BYTES = 1 << 27  # of activations or per-example gradients held at once
 BLOCK_FLOPS = 4e9  # of a block: some tenths of a second
@@ -228,7 +228,7 @@ class ByExamples(ABC):
         for rows, found in self._factor_blocks():
             if keep is None:
                 keep = 4 * N * sum(compact_numbers(factor) for _, factor in found) <= KEPT_BYTES
-            each = [sums(factor, keep=keep) for _, factor in found]
+            each = side_by_side([partial(sums, factor, keep=keep) for _, factor in found])
             for (names, _), made in zip(found, each, strict=True):
                 sq_norms[rows] += made.squared_norms[:, 0]
                 places = [columns[name] for name in names]
@@ -254,9 +254,12 @@ class ByExamples(ABC):
         along = self.tensor(np.zeros(self.n_train), "float64")
         stage("slopes", self.n_train)
         for rows, found in blocks:
-            for names, factor in found:
-                own = [v[columns[name]] for name in names]
-                along[rows] += factor.along(own[0] if len(own) == 1 else torch.cat(own))[:, 0]
+            calls = [
+                partial(factor.along, torch.cat([v[columns[name]] for name in names]))
+                for names, factor in found
+            ]
+            for part in side_by_side(calls):
+                along[rows] += part[:, 0]
             advance(rows.stop - rows.start)
         return to_numpy(along)
 
