@@ -158,13 +158,13 @@ def by_examples(rows: Rows, size: int) -> Iterator[Rows]:
 def by_slots(rows: Rows, size: int) -> Iterator[tuple[bool, Rows]]:
     """Blocks of about ``size`` rows, and whether it is the first time that their examples occur.
 
-    Where an example has more rows than that (a sequence has thousands), a block has some of several
-    examples' rows: a pass takes one of each, and one sequence alone would be too little for it.
+    Where an example has many rows (a sequence has thousands), a block has some of several examples'
+    rows: a pass takes one of each, and one sequence alone would be too little for it.
     """
     starts = np.flatnonzero(np.diff(rows.examples, prepend=-1))  # an example's first row
     slots = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
     k = int(slots.max(initial=0)) + 1
-    n = max(1, size // k if size >= k else math.isqrt(size))
+    n = max(1, size // k, math.isqrt(size))
     step = min(k, max(1, size // n))
     for begin, end in zip(starts[::n], [*starts[n::n], len(rows)], strict=True):
         for slot in range(0, k, step):

@@ -206,14 +206,14 @@ class ByExamples(ABC):
         return kronecker_factors(self.gradients("float32"), rows, self._rows_unformed("float32"))
 
     def squared_rows(self, rows: Rows) -> Array:
-        """The squared entries of all rows, summed: (p,)."""
-        gradients, h = self.gradients("float64"), np.zeros(len(self.w))
+        """The squared entries of all rows, summed: (p,). Blocks in float32, added up in float64."""
+        gradients, h = self.gradients("float32"), np.zeros(len(self.w))
         stage("diagonal", len(rows))
-        for _, block in by_slots(rows, self._rows_unformed("float64")):
+        for _, block in by_slots(rows, self._rows_unformed("float32")):
             shape = RowBlock.of(block)
-            c = self.tensor(shape.coefficients, "float64")
+            c = self.tensor(shape.coefficients, "float32")
             for name, factor in gradients.factors(shape.examples, c).items():
-                h[gradients.columns[name]] += to_numpy(sums(factor).squares)
+                h[gradients.columns[name]] += to_numpy(factor.squares())
             advance(len(block))
         return h
 

@@ -25,6 +25,8 @@ from torch import Tensor
 
 from noisescale.evidence.problem import Weight
 
+_CACHED = 1 << 19  # numbers of gradients that are formed and added up in one go
+
 
 class Factor(Protocol):
     """A parameter's gradients of n examples, k of each."""
@@ -97,13 +99,27 @@ class Outer:
             made = torch.bmm(a.mT, b).reshape(n, i, k, o).permute(0, 2, 1, 3)
             return made.reshape(n, k, i * o)
         if k == 1:  # nothing to be moved
-            b, own = self.b[:, 0].flatten(0, 1).mT, None
-            if room is not None and not (a.requires_grad or b.requires_grad):
-                own = room[:n].view(n * g, o, i)
-            return torch.bmm(b, a, out=own).reshape(n, 1, g * o * i)
-        b = self.b.permute(0, 2, 1, 4, 3).reshape(n * g, k * o, T)
-        made = torch.bmm(b, a).reshape(n, g, k, o * i)
+            b = self.b[:, 0].flatten(0, 1).mT
+        else:
+            b = self.b.permute(0, 2, 1, 4, 3).reshape(n * g, k * o, T)
+        own = None
+        if room is not None and 1 in (k, g) and not (a.requires_grad or b.requires_grad):
+            own = room[:n].view(n * g, k * o, i)
+        made = torch.bmm(b, a, out=own).reshape(n, g, k, o * i)
         return made.transpose(1, 2).reshape(n, k, g * o * i)
+
+    def formed(self) -> Iterator[tuple[slice, Tensor]]:
+        """Some examples and their gradients (m, k, size), few enough to stay in the cache.
+
+        All are made in the same place: done with before the next.
+        """
+        n, k, g, _, o = self.b.shape
+        size = g * o * self.width
+        step = min(n, max(1, _CACHED // (k * size)))
+        room = self.b.new_empty(step, k, size)
+        for start in range(0, n, step):
+            part = slice(start, min(start + step, n))
+            yield part, self.chosen(part).gradients(room)
 
     def inputs(self, positions: int) -> Iterator[Tensor]:
         """Those of all examples, (m, g, T, i) at a time; ``positions`` at most if they are made."""
@@ -156,8 +172,13 @@ class Outer:
 
     def squares(self) -> Tensor:
         """(sum of b^2)' a^2 where there is one position, else from the gradients."""
-        if self.b.shape[3] > 1:
-            return self.gradients().square_().sum(dim=(0, 1))
+        _, _, g, T, o = self.b.shape
+        if T > 1:
+            total = self.b.new_zeros(g * o * self.width)
+            for _, G in self.formed():
+                rows = G.flatten(0, 1).square_()
+                total.addmv_(rows.T, rows.new_ones(len(rows)))
+            return total
         both = torch.einsum("ngto,ngti->goi", (self.b**2).sum(dim=1), self.a**2)
         return (both.mT if self.transposed else both).reshape(-1)
 

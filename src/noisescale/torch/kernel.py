@@ -176,7 +176,7 @@ def factor_kernel(
 ) -> FactorKernel | None:
     """The kernel by rules, ``size`` rows at a time; None if its rows would not fit into memory."""
     columns = int((L < LEFT_OUT).sum())
-    if not rows_fit(len(rows), columns):  # unless layers are not formed: of one example we know
-        first = rows[: int((rows.examples == rows.examples[0]).sum())]
-        columns = FactorKernel(gradients, L, first, size).numbers_a_row
+    if not rows_fit(len(rows), columns):  # unless layers are not formed: of one block we know
+        one = int((rows.examples == rows.examples[0]).sum())  # example, of thousands of rows maybe
+        columns = FactorKernel(gradients, L, rows[: min(one, size)], size).numbers_a_row
     return FactorKernel(gradients, L, rows, size) if rows_fit(len(rows), columns) else None

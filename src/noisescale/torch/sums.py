@@ -18,7 +18,6 @@ from noisescale.torch.factors import Factor, Formed, Lookup, Outer
 Groups = list[tuple[list[str], Factor]]  # parameters' names, and their gradients side by side
 
 _SMALL = 1 << 12  # numbers of gradients that are put together with others
-_CACHED = 1 << 19  # numbers of gradients that are formed, squared and added up in one go
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +57,11 @@ def sums(factor: Factor, *, keep: bool = False) -> Sums:
     norms = factor.b.new_empty(n, k)
     total, squares = factor.b.new_zeros(size), factor.b.new_zeros(size)
     formed = factor.b.new_empty(n, k, size) if keep and _is_formed(factor) else None
-    step = min(n, max(1, _CACHED // (k * size)))
-    room = factor.b.new_empty(step, k, size)  # which stays in the cache
-    ones = factor.b.new_ones(step * k)
-    for start in range(0, n, step):
-        part = slice(start, min(start + step, n))
-        G = factor.chosen(part).gradients(room)
+    for part, G in factor.formed():
         if formed is not None:
             formed[part] = G
         rows = G.flatten(0, 1)
-        every = ones[: len(rows)]
+        every = rows.new_ones(len(rows))
         total.addmv_(rows.T, every)
         squares.addmv_(rows.square_().T, every)
         norms[part] = rows.sum(dim=1).reshape(-1, k)

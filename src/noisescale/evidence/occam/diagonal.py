@@ -31,7 +31,9 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
 
 def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
     """Some rows, measured."""
-    return seconds_of_rows(problem, facts, lambda rows: lambda: problem.squared_rows(rows))
+    return seconds_of_rows(
+        problem, facts, lambda rows: lambda: problem.squared_rows(rows), slots=True
+    )
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:

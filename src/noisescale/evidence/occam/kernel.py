@@ -7,6 +7,7 @@ dense network's layers and the rows' derivatives D at their outputs K is the sum
 (a_i . a_j/lambda_w + 1/lambda_b) (D_r . D_s).
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -106,10 +107,13 @@ def output_rows(problem: Problem) -> Rows:
     return Rows.of(roots)
 
 
-def sample_rows(facts: Facts, n: int) -> Rows:
-    """The first ``n`` rows, to measure with; their coefficients are made up."""
-    k = facts.rows_an_example
-    return Rows(np.arange(n) // k, np.full((n, facts.C), 1 / facts.C))
+def sample_rows(facts: Facts, n: int, *, among: int = 1) -> Rows:
+    """The first ``n`` rows, to measure with; their coefficients are made up.
+
+    ``among`` so many examples at least, the first few rows of each, if one would have them all.
+    """
+    each = min(facts.rows_an_example, -(-n // min(among, facts.N)))
+    return Rows(np.arange(n) // each, np.full((n, facts.C), 1 / facts.C))
 
 
 def seconds_of_rows(
@@ -119,15 +123,18 @@ def seconds_of_rows(
     *,
     degree: int = 1,
     at_least: int = 1,
+    slots: bool = False,
 ) -> float:
     """Seconds that ``run(rows)()`` takes with all rows, from few of them, ``at_least`` so many.
 
-    Where programs are compiled for the shape of a block, in whole blocks.
+    Where programs are compiled for the shape of a block, in whole blocks. ``slots`` if blocks take
+    some rows of several examples where one has too many (:func:`~..problem.by_slots`).
     """
     block = problem.rows_at_once()
     few = block if problem.compiles else min(_FEWEST * facts.rows_an_example, block)
+    among = math.isqrt(block) if slots and facts.rows_an_example > block else 1
     return whole(
-        lambda n: run(sample_rows(facts, n)),
+        lambda n: run(sample_rows(facts, n, among=among)),
         facts.rows,
         first=max(few, at_least),
         step=block if problem.compiles else 1,

@@ -57,7 +57,7 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
 
 def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
     """Some rows, measured; eigenvalues at the rate of a product."""
-    made = seconds_of_rows(problem, facts, lambda rows: lambda: problem.kronecker(rows))
+    made = seconds_of_rows(problem, facts, lambda rows: lambda: problem.kronecker(rows), slots=True)
     return made + 12 * _cubes(facts) / arithmetic_rate()
 
 
