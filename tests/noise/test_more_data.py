@@ -109,7 +109,7 @@ def test_a_law_of_ones_own_is_taken_at_its_word():
     found = recipe.scaled_to(n_train=10_000, epochs=100, law=PAPER_LAW)
     assert found.batch_size == round(told.value)
     assert found.batch_size_interval == (told.low, told.high)
-    assert found.notes[0] == f"by your law B = {told}"
+    assert found.notes[0] == f"by your law B = {told.summary}"
     few = recipe.scaled_to(n_train=10_000, epochs=3, law=PAPER_LAW)
     assert "3 epochs are fewer than" in few.notes[1]
 

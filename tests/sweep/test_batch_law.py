@@ -97,6 +97,60 @@ def test_too_few_epochs_have_no_best_batch(law):
     assert "3 epochs are fewer than" in few.notes[0]
 
 
+def test_near_the_fewest_epochs_the_interval_is_that_of_draws():
+    """c, a and alpha drawn from their covariance, and a peak about what they give."""
+    at = {"learning_rate": 0.1, "momentum": 0.9, "n_train": 20_000}
+    law, rng = PAPER_LAW, np.random.default_rng(0)
+    means = np.log([law.scale.value, 1.0, law.epochs.value])
+    logs = rng.multivariate_normal(means, law.covariance, 200_000)
+    noise = logs[:, 0] + (law.power.value + logs[:, 1]) * math.log(20)
+    noise += rng.normal(0, math.hypot(law.scatter, law.typical_error), len(noise))
+    for epochs in (15.7, 17.0, 20.0, 40.0):
+        share = np.minimum(np.exp(logs[:, 2]) / epochs, 1.0)
+        with np.errstate(divide="ignore"):
+            sizes = np.exp(noise) * (1 - share**4) ** -0.25
+        low, high = np.quantile(sizes, [0.025, 0.975], method="lower")
+        said = law.predict(**at, epochs=epochs)
+        assert said.low == pytest.approx(low, rel=0.02)
+        assert said.high == (math.inf if math.isinf(high) else pytest.approx(high, rel=0.05))
+        assert ("no upper end" in str(said)) == math.isinf(high)
+        assert said.low < said.value < said.high
+
+
+def test_a_batch_that_cannot_be_is_told():
+    whole = PAPER_LAW.predict(learning_rate=1.0, momentum=0.9, n_train=10, steps=100)
+    assert "more than all 10 examples" in str(whole)
+    small = PAPER_LAW.predict(learning_rate=1e-4, n_train=1_000, steps=10**7)
+    assert "less than one example" in str(small)
+    none = PAPER_LAW.predict(learning_rate=0.1, n_train=1_000, epochs=10)
+    assert not none.has_answer
+    assert "no best batch size" in str(none)
+    assert none.to_dict()["epochs"] is None
+
+
+def test_what_a_law_does_not_know_goes_with_its_predictions():
+    law = ns.fit_batch_size_law(
+        runs([(r, 0.9, 1_000, 10_000) for r in (0.03, 0.1, 0.2, 0.3)]), n_resamples=10
+    )
+    told = law.predict(learning_rate=0.1, momentum=0.9, n_train=60_000, steps=5_000)
+    assert any("alpha is not determined" in note for note in told.notes)
+
+
+def test_a_branch_that_some_setting_is_bound_by_is_not_said_to_bind_none():
+    """One setting of many bound by epochs, and noisy: c is uncertain, not unbounded."""
+    settings = [(r, 0.9, 1_000, 20_000) for r in (0.03, 0.1, 0.3)] + [(0.1, 0.9, 60_000, 11_000)]
+    law = ns.fit_batch_size_law(runs(settings, noise=0.012), power=ALPHA, n_resamples=20)
+    bound = [A * r / (1 - m) * (N / 1000) ** ALPHA < C * N / T for r, m, N, T in settings]
+    assert sum(bound) == 1
+    assert any("c is only known to lie between" in note for note in law.notes)
+    assert not any("no setting is bound" in note for note in law.notes)
+
+
+def test_a_law_is_drawn_into_a_file(law, tmp_path):
+    law.plot(tmp_path / "law.png")
+    assert (tmp_path / "law.png").stat().st_size > 1_000
+
+
 def test_a_new_measurement_lies_in_the_interval_as_often_as_it_says():
     """Twelve laws from noisy runs, each predicting the measured peak of a setting unseen."""
     inside = 0

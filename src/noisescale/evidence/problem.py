@@ -164,7 +164,7 @@ def by_slots(rows: Rows, size: int) -> Iterator[tuple[bool, Rows]]:
     starts = np.flatnonzero(np.diff(rows.examples, prepend=-1))  # an example's first row
     slots = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
     k = int(slots.max(initial=0)) + 1
-    n = max(1, size // k, math.isqrt(size))
+    n = max(1, size // k, min(math.isqrt(size), len(starts)))
     step = min(k, max(1, size // n))
     for begin, end in zip(starts[::n], [*starts[n::n], len(rows)], strict=True):
         for slot in range(0, k, step):

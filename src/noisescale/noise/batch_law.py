@@ -15,6 +15,7 @@ Learning rates are those of a cost averaged over examples. Nothing here needs JA
 
 import math
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
@@ -23,6 +24,8 @@ from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
 
 Constants = tuple[float, float, float]  # a, alpha, c
@@ -32,6 +35,8 @@ SHARPNESS = 4.0  # q: from 2 to 8 the shipped runs are fitted alike
 REFERENCE_N = 1_000
 _UNKNOWN: Covariance = ((0.0,) * 3, (0.0,) * 3, (0.0,) * 3)
 _STEP = 1e-4  # of the numerical derivatives by the constants
+_TAIL = 0.025  # of either end of an interval
+_SLICES = 400  # of the distribution of ln c, of equal probability
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,12 @@ class BestBatch(Displayed):
     """A best batch size that the law predicts.
 
     Attributes:
-        value, low, high: B_opt, and the 95 % interval for its measurement.
+        value, low, high: B_opt, and the 95 % interval for its measurement; ``high`` is infinite
+            where too few epochs for any batch size are among what is likely.
         branch: ``"noise"`` or ``"epochs"``, whichever is larger.
         noise, epochs: what each branch gives alone.
-        notes: where the law has no answer of its own.
+        notes: what stands against it.
+        has_answer: False where the law has no best batch size; ``value`` is then the noise's.
 
     >>> import noisescale as ns
     >>> best = ns.PAPER_LAW.predict(learning_rate=0.1, n_train=1_000, momentum=0.9, steps=10_000)
@@ -57,16 +64,24 @@ class BestBatch(Displayed):
     noise: float
     epochs: float
     notes: tuple[str, ...] = ()
+    has_answer: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """The values by name."""
-        return dict(vars(self))
+        """The values by name; None for what is infinite."""
+        return {name: None if value == math.inf else value for name, value in vars(self).items()}
 
     def _headline(self) -> str:
         return f"Best batch size {self}"
 
+    @property
+    def summary(self) -> str:
+        """The value, its interval and what binds it, without the notes."""
+        high = f"{self.high:.3g}" if math.isfinite(self.high) else "no upper end"
+        bound = f"bound by {self.branch}" if self.has_answer else "by the noise alone"
+        return f"{self.value:.3g} [{self.low:.3g}, {high}], {bound}"
+
     def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}], bound by {self.branch}"
+        return "; ".join((self.summary, *self.notes))
 
 
 @dataclass(frozen=True)
@@ -122,16 +137,31 @@ class BatchSizeLaw(Displayed):
         constants = (self.scale.value, self.power.value, self.epochs.value)
         noise, budget = self._branches(constants, effective, n_train, steps, epochs)
         value = self._joined(noise, budget)
-        notes: tuple[str, ...] = ()
-        if not math.isfinite(value):  # too few epochs for any batch size
+        notes: list[str] = []
+        if not (has_answer := math.isfinite(value)):  # too few epochs for any batch size
             value, budget = noise, math.inf
-            notes = (
+            notes.append(
                 f"{epochs:g} epochs are fewer than the {self.epochs.value:.3g} that the law needs "
-                "to fit: it has no best batch size for them, and this is the noise branch alone.",
+                "to fit: it has no best batch size for them, and this is the noise branch alone"
             )
-        low, high = self._interval(value, effective, n_train, steps, epochs)
-        branch = "noise" if noise >= budget or notes else "epochs"
-        return BestBatch(value, low, high, branch, noise, budget, notes)
+        if epochs is None or not has_answer:
+            low, high = self._interval(value, effective, n_train, steps, epochs)
+        else:
+            low, high = self._interval_of_epochs(effective, n_train, epochs)
+        if not math.isfinite(high):
+            notes.append(
+                f"that {epochs:g} epochs are too few for any batch size is within the law's errors "
+                f"(it needs {self.epochs} epochs), so there is no upper end"
+            )
+        if value > n_train:
+            notes.append(f"more than all {n_train:,} examples: the whole set is the largest batch")
+        if value < 1:
+            notes.append(
+                "less than one example: no batch is small enough, take a larger learning rate"
+            )
+        notes += [f"of the law: {note}" for note in self.notes]
+        branch = "noise" if noise >= budget or not has_answer else "epochs"
+        return BestBatch(value, low, high, branch, noise, budget, tuple(notes), has_answer)
 
     def ratio(self, before: dict[str, Any], after: dict[str, Any]) -> float:
         """B_opt after a change over B_opt before it; each a mapping of :meth:`predict`'s arguments.
@@ -140,11 +170,15 @@ class BatchSizeLaw(Displayed):
         """
         return self.predict(**after).value / self.predict(**before).value
 
-    def plot(self, axes: "Axes | None" = None, *, steps: int = 10_000) -> "Axes":
-        """B_opt against N at several effective learning rates, for runs of ``steps`` updates."""
+    def plot(self, where: "Axes | str | Path | None" = None, *, steps: int = 10_000) -> "Axes":
+        """B_opt against N at several effective learning rates, for runs of ``steps`` updates.
+
+        ``where``: axes or a file's path.
+        """
+        from noisescale.drawing import drawn
         from noisescale.noise.law_drawing import draw_law
 
-        return draw_law(self, axes, steps=steps)
+        return drawn(lambda axes: draw_law(self, axes, steps=steps), where)
 
     def to_dict(self) -> dict[str, Any]:
         """The constants by name."""
@@ -201,13 +235,54 @@ class BatchSizeLaw(Displayed):
         at = (effective, n_train, steps, epochs)
         sizes = [self._joined(*self._branches(constants, *at)) for constants in moved]
         slopes = [math.log(b / value) / _STEP if math.isfinite(b) else 0.0 for b in sizes]
-        variance = sum(
+        variance = self._own_variance + sum(
             slopes[i] * slopes[j] * self.covariance[i][j] for i in range(3) for j in range(3)
         )
-        for part in (self.scatter, self.typical_error):
-            variance += part * part if math.isfinite(part) else 0.0
         reach = math.exp(1.96 * math.sqrt(max(variance, 0.0)))
         return value / reach, value * reach
+
+    def _interval_of_epochs(
+        self, effective: float, n_train: int, epochs: float
+    ) -> tuple[float, float]:
+        """The same for a length in epochs, where B_opt has a pole at c: slice by slice of ln c.
+
+        ln B = ln a + alpha ln(N/1000) + ... - ln(1 - (c/E)^q)/q is normal given c, and infinite
+        from c = E on; its quantiles are those of the mixture.
+        """
+        C, x = self.covariance, math.log(n_train / REFERENCE_N)
+        spread = math.sqrt(max(C[2][2], 0.0))
+        with_c = C[0][2] + x * C[1][2]  # covariance of ln a + alpha x with ln c
+        slope = with_c / C[2][2] if C[2][2] > 0 else 0.0
+        variance = C[0][0] + 2 * x * C[0][1] + x * x * C[1][1] - slope * with_c
+        normal = NormalDist(0.0, math.sqrt(max(variance, 0.0) + self._own_variance + 1e-12))
+        means = []
+        for k in range(_SLICES):
+            away = spread * NormalDist().inv_cdf((k + 0.5) / _SLICES)
+            share = self.epochs.value * math.exp(away) / epochs  # c/E
+            if share < 1:
+                noise = math.log(self.scale.value * effective) + self.power.value * x
+                joined = -math.log1p(-(share**self.sharpness)) / self.sharpness
+                means.append(noise + slope * away + joined)
+
+        def below(at: float) -> float:
+            return sum(normal.cdf(at - mean) for mean in means) / _SLICES
+
+        def quantile(probability: float) -> float:
+            low, high = min(means) - 10 * normal.stdev, max(means) + 10 * normal.stdev
+            if below(high) < probability:
+                return math.inf
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (middle, high) if below(middle) < probability else (low, middle)
+            return math.exp(high)
+
+        return quantile(_TAIL), quantile(1 - _TAIL)
+
+    @property
+    def _own_variance(self) -> float:
+        """Of a measured ln B_opt about the law: its scatter, and a peak's own error."""
+        both = (self.scatter, self.typical_error)
+        return sum(part * part for part in both if math.isfinite(part))
 
 
 # The law of the paper's network on MNIST: fitted to the shipped runs of figures 5, 6 and 7 (10,000

@@ -12,12 +12,8 @@ if TYPE_CHECKING:
 _RATES = (0.1, 0.3, 1.0, 3.0)
 
 
-def draw_law(law: "BatchSizeLaw", axes: "Axes | None", *, steps: int) -> "Axes":
+def draw_law(law: "BatchSizeLaw", axes: "Axes", *, steps: int) -> None:
     """B_opt against N, a line an effective learning rate; the epoch branch alone is dashed."""
-    import matplotlib.pyplot as plt
-
-    if axes is None:
-        _, axes = plt.subplots(figsize=(5, 3.6), layout="constrained")
     sizes = np.unique(np.geomspace(1_000, 100_000, 41).round().astype(int))
     for k, rate in enumerate(_RATES):
         at = [law.predict(learning_rate=rate, n_train=int(n), steps=steps) for n in sizes]
@@ -34,4 +30,3 @@ def draw_law(law: "BatchSizeLaw", axes: "Axes | None", *, steps: int) -> "Axes":
         title=f"{steps:,} updates",
     )
     axes.legend(title="ε/(1 - m)", fontsize="small")
-    return axes

@@ -109,8 +109,8 @@ def choose_batch(
             n_train=n_train,
             **length,
         )
-        choice = BatchChoice(told.value, told.low, told.high, told.branch, not told.notes)
-        notes = [f"by your law B = {told}", *told.notes]
+        choice = BatchChoice(told.value, told.low, told.high, told.branch, told.has_answer)
+        notes = [f"by your law B = {told.summary}", *told.notes]
     return choice, [*notes, _BINDS[choice.branch]] if choice.has_answer else notes
 
 

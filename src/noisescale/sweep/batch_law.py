@@ -238,21 +238,33 @@ def _notes(
         [a * p.learning_rate / (1 - p.momentum) * (p.n_train / REFERENCE_N) ** alpha for p in used]
     )
     budget = np.array([c * p.n_train / p.steps for p in used])
-    factor = {0: np.exp(np.ptp(np.log(np.quantile(draws[:, 0], [0.025, 0.975]))) / 2)}
-    factor[2] = np.exp(np.ptp(np.log(np.quantile(draws[:, 2], [0.025, 0.975]))) / 2)
-    if (budget < noise).all() or factor[2] > _WIDE:
-        largest = float(np.min(noise / budget) * c)
+    (low_a, high_a), (low_c, high_c) = (np.quantile(draws[:, k], [0.025, 0.975]) for k in (0, 2))
+    # The largest c that leaves every setting to the noise.
+    below = float(np.min(noise / budget) * c)
+    if (budget < noise).all():
         yield (
             "the epoch branch is not determined: no setting is bound by it, so c is only known to "
-            f"be below about {largest:.2g}; add runs with many examples and few updates"
+            f"be below about {below:.2g}; add runs with many examples and few updates"
         )
-    if (budget > noise).all() or factor[0] > _WIDE:
+    elif high_c > low_c * _WIDE**2:
+        yield (
+            "the epoch branch is hardly determined: c is only known to lie between "
+            f"{low_c:.2g} and {high_c:.2g}; add runs with many examples and few updates"
+        )
+    if (budget > noise).all():
         yield (
             "the noise branch is not determined: every setting is bound by epochs; add runs with "
             "many updates or fewer examples"
         )
+    elif high_a > low_a * _WIDE**2:
+        yield (
+            "the noise branch is hardly determined: a is only known to lie between "
+            f"{low_a:.2g} and {high_a:.2g}; add runs with many updates or fewer examples"
+        )
     bound = [p.n_train for p, n, b in zip(used, noise, budget, strict=True) if n > b]
-    if power is None and (not bound or max(bound) < 2 * min(bound)):
+    if power is None and not bound:
+        yield "alpha is not determined: no setting is bound by noise; give power=, or such runs"
+    elif power is None and max(bound) < 2 * min(bound):
         yield (
             "alpha is not determined: the settings bound by noise have about the same number of "
             "examples; give power=, or runs on more of them"
