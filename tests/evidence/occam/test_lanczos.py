@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.sparse.linalg import LinearOperator
 
 import noisescale as ns
 from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.occam.lanczos import operator_term
+from noisescale.evidence.occam.term import Accuracy
 from oracles.models import CASES, NETWORK, data, params_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
@@ -83,3 +86,43 @@ def test_an_operator_without_a_gradient():
     settings = {"nll": 3.0, "penalty": 1.0, "prior_precision": 0.5, "n_train": 9, "n_classes": 2}
     found = ns.log_evidence_from_operator(np.diag(h), method="lanczos", **settings)
     assert found.log_evidence == pytest.approx(-4 - 0.5 * np.log1p(h / 0.5).sum(), rel=1e-6)
+
+
+def test_products_are_counted_and_the_decrement_takes_no_more_than_it_needs():
+    """Two distinct curvatures: the decrement is exact after two steps of sixty-four."""
+    p = 300
+    h = np.where(np.arange(p) < 100, 7.0, 0.5)
+    slope = np.random.default_rng(0).normal(size=p)
+    n_columns = 0
+
+    def product(V):
+        nonlocal n_columns
+        n_columns += V.shape[1] if V.ndim == 2 else 1
+        return (h * V.T).T
+
+    H = LinearOperator((p, p), matvec=product, matmat=product, dtype=np.float64)
+    L = np.full(p, 2.0)
+    term = operator_term(
+        lambda precision: H, L, slope, positive=True, accuracy=Accuracy(), content=tuple
+    )
+    assert term.occam.newton_decrement == pytest.approx((slope**2 / (h + L)).sum(), rel=1e-9)
+    assert term.details["n_products"] == n_columns
+
+
+def test_the_decrement_of_many_curvatures_ends_when_it_has_settled():
+    """A smooth decay: to a few parts in ten thousand, in fewer products than there are steps."""
+    p = 2_000
+    h = 50.0 * np.exp(-np.arange(p) / 40.0)
+    slope = np.random.default_rng(1).normal(size=p)
+    L = np.ones(p)
+    H = LinearOperator((p, p), matvec=lambda v: h * np.ravel(v), dtype=np.float64)
+    few = operator_term(
+        lambda precision: H,
+        L,
+        slope,
+        positive=True,
+        accuracy=Accuracy(max_probes=2, n_steps=200),
+        content=tuple,
+    )
+    assert few.occam.newton_decrement == pytest.approx((slope**2 / (h + L)).sum(), rel=1e-3)
+    assert few.details["n_products"] < 200

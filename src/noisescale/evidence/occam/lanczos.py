@@ -6,7 +6,7 @@ tr ln(I + M) of M = L^-1/2 H L^-1/2 by stochastic Lanczos quadrature
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: 
     some = fastest(lambda: M @ V)
     step = some / together + _seconds_a_step(p, expected.n_steps)
     alone = one + _seconds_a_step(p, accuracy.n_steps)
-    n_alone = accuracy.n_steps + _ROUGHLY + _FIRST  # the first of them is for the decrement
+    n_alone = expected.n_steps + _ROUGHLY + _FIRST  # the first of them is for the decrement
     return expected.n_probes * expected.n_steps * step + n_alone * alone
 
 
@@ -129,8 +129,29 @@ def operator_term(
 
     ``content`` is all that the operator depends on, as a store names it.
     """
+    counted = Counted(operator)
     with keeping(accuracy, L, content) as kept:
-        return _term(operator, L, slope, positive, accuracy, kept)
+        term = _term(counted, L, slope, positive, accuracy, kept)
+    return replace(term, details=term.details | {"n_products": counted.n_products})
+
+
+class Counted:
+    """Operators by precision whose products are counted, each column of several for one."""
+
+    def __init__(self, operator: Callable[[Precision], LinearOperator]) -> None:
+        self.operator, self.n_products = operator, 0
+
+    def __call__(self, precision: Precision) -> LinearOperator:
+        """The one of a precision."""
+        H = self.operator(precision)
+
+        def product(V: Array) -> Array:
+            self.n_products += V.shape[1] if V.ndim == 2 else 1
+            return np.asarray(H @ V)
+
+        return LinearOperator(
+            H.shape, matvec=product, rmatvec=product, matmat=product, dtype=np.float64
+        )
 
 
 def _term(
@@ -368,9 +389,12 @@ def _occam_of_quadrature(
     decrement = 0.0
     if length > 0:
         stage("decrement", accuracy.n_steps)
-        nodes, share = lanczos(_in_prior_units(operator, L), scaled, accuracy.n_steps).quadrature()
-        kept = nodes > noise - 1
-        decrement = length * float((share[kept] / (1 + nodes[kept])).sum())
+
+        def inverse(nodes: Array) -> Array:
+            return np.divide(1, 1 + nodes, out=np.zeros(len(nodes)), where=nodes > noise - 1)
+
+        run = lanczos(_in_prior_units(operator, L), scaled, accuracy.n_steps, inverse)
+        decrement = length * run.integrate(inverse)
     return Occam(
         restricted=restricted,
         full=full,
