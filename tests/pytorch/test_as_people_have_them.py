@@ -1,6 +1,7 @@
 """Modules in the state that training leaves them in: wrapped, padded, checkpointed, autocast."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -89,6 +90,61 @@ def test_the_callers_autocast_changes_nothing(method):
         found = nst.log_evidence(module, (X, Y), method=method, **POINT)
         assert torch.is_autocast_enabled("cpu")
     assert found.log_evidence == plain.log_evidence
+
+
+class Autocasts(nn.Module):
+    """As people write it who want it on wherever the model is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def forward(self, x):
+        first, *others = self.net
+        h = first(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for layer in others:
+                h = layer(h)
+        return h
+
+
+@pytest.mark.parametrize("method", ["dense", "dual", "kfac", "diagonal", "lanczos"])
+def test_a_modules_own_autocast_changes_nothing(method):
+    plain = nst.log_evidence(network(), (X, Y), method=method, **POINT)
+    module = Autocasts()
+    found = nst.log_evidence(module, (X, Y), method=method, **POINT)
+    assert found.log_evidence == pytest.approx(plain.log_evidence, rel=1e-6)
+    assert module(X).dtype == torch.bfloat16  # as before
+
+
+def test_a_modules_own_autocast_leaves_gradient_noise_alone():
+    plain, found = (nst.gradient_noise(m, (X, Y)) for m in (network(), Autocasts()))
+    assert found.trace == pytest.approx(plain.trace, rel=1e-5)
+
+
+def test_other_threads_keep_their_autocast():
+    seen = []
+
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16), ThreadPoolExecutor(1) as pool:
+                seen.append(torch.is_autocast_enabled("cpu"))
+                seen.append(pool.submit(autocasts).result())
+            return self.net(x)
+
+    def autocasts():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.is_autocast_enabled("cpu")
+
+    nst.log_evidence(Asks(), (X, Y), method="dual", **POINT)
+    assert seen[::2] == [False] * (len(seen) // 2)
+    assert seen[1::2] == [True] * (len(seen) // 2)
+    assert autocasts()
 
 
 @pytest.mark.parametrize("method", ["dual", "kfac", "lanczos"])

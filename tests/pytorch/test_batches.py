@@ -435,3 +435,38 @@ def test_train_function_takes_tuples_and_dicts():
         batch_size=2, learning_rate=0.1, momentum=0.0, steps=2, seed=0
     )
     assert 0 <= score <= 1
+
+
+@pytest.mark.filterwarnings("ignore")  # those of transformers are its own
+def test_a_decoder_is_given_what_transformers_makes_of_its_labels():
+    """The encoder's mask is of another sequence, though as long as the labels."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=11,
+            d_model=8,
+            d_kv=4,
+            d_ff=12,
+            num_layers=1,
+            num_heads=2,
+            decoder_start_token_id=0,
+            pad_token_id=0,
+        )
+    ).eval()
+    tokens, labels = torch.randint(1, 11, (2, 4, 5), generator=torch.manual_seed(1))
+    labels[0, 3:] = -100
+    mask = torch.ones(4, 5, dtype=torch.long)
+    mask[1, 4:] = 0
+    batch = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
+    with torch.no_grad():
+        own = float(model(**batch).loss) * int((labels != -100).sum())
+    dense, dual = (
+        nst.log_evidence(model, batch, prior_precision=1.0, at="point", method=method)
+        for method in ("dense", "dual")
+    )
+    assert dense.nll == pytest.approx(own, rel=1e-5)
+    assert dual.log_evidence == pytest.approx(dense.log_evidence, rel=1e-8)
+    given = batch | {"decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels)}
+    again = nst.log_evidence(model, given, prior_precision=1.0, at="point", method="dual")
+    assert again.log_evidence == dual.log_evidence

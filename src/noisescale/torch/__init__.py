@@ -35,9 +35,10 @@ from noisescale.evidence.select import Select
 from noisescale.jobs.store import RunStore
 from noisescale.noise.gradients import GradientNoise, noise_of
 from noisescale.noise.watch.record import WatchWarning
+from noisescale.torch.autocast import without_autocast
 from noisescale.torch.fit_function import fit_function
 from noisescale.torch.langevin import langevin
-from noisescale.torch.model import unwrapped, without_autocast
+from noisescale.torch.model import unwrapped
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function

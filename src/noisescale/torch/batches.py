@@ -73,15 +73,31 @@ def counted_tokens(
 ) -> torch.Tensor:
     """The label of each token's output: padding left out, and the next token where that is meant.
 
-    A dict's ``attention_mask`` says which tokens are padding. Models of transformers that predict
-    the next token take the tokens themselves as labels and shift them inside.
+    A dict's ``attention_mask`` says which tokens are padding, or ``decoder_attention_mask`` where
+    labels are what a decoder is to say. Models of transformers that predict the next token take the
+    tokens themselves as labels and shift them inside.
     """
-    mask = inputs.get("attention_mask") if isinstance(inputs, dict) else None
+    whose = "decoder_attention_mask" if is_decoded(inputs) else "attention_mask"
+    mask = inputs.get(whose) if isinstance(inputs, dict) else None
     if mask is not None and mask.shape == labels.shape:
         labels = labels.masked_fill(mask == 0, ignored)
     if next_token:
         labels = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=ignored)
     return labels
+
+
+def with_decoder_inputs(module: torch.nn.Module, inputs: Any, labels: torch.Tensor) -> Any:
+    """The inputs with those of a decoder, which models of transformers make from their labels."""
+    make = getattr(module, "prepare_decoder_input_ids_from_labels", None)
+    encodes = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
+    if not (encodes and callable(make) and isinstance(inputs, dict)) or is_decoded(inputs):
+        return inputs
+    return inputs | {"decoder_input_ids": make(labels=labels)}
+
+
+def is_decoded(inputs: Any) -> bool:
+    """Whether some of the inputs are a decoder's."""
+    return isinstance(inputs, dict) and any(name.startswith("decoder_input") for name in inputs)
 
 
 def predicts_next_token(module: torch.nn.Module) -> bool:

@@ -22,7 +22,7 @@ from noisescale.evidence.select import Select
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.samples import LangevinSettings, PosteriorSamples, kept_chains
 from noisescale.seeds import random_stream
-from noisescale.torch.model import without_autocast
+from noisescale.torch.autocast import without_autocast
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.tensors import to_numpy
 

@@ -8,10 +8,10 @@ is as before afterwards.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any
 
 import torch
 from torch.func import functional_call
@@ -26,8 +26,6 @@ from noisescale.torch.batches import mapped
 from noisescale.torch.packed import PlainPacking, run_packed
 from noisescale.torch.tensors import to_numpy
 
-P = ParamSpec("P")
-R = TypeVar("R")
 PRECISIONS = ("float64", "float32")
 PARALLEL = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 
@@ -89,17 +87,6 @@ class TorchModel:
     def tensor(self, values: Array, precision: str) -> torch.Tensor:
         """A tensor on the module's device."""
         return torch.as_tensor(values, dtype=getattr(torch, precision), device=self.device)
-
-
-def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function compute in the precisions that it chooses, whatever its caller has around."""
-
-    @wraps(function)
-    def exactly(*args: P.args, **kwargs: P.kwargs) -> R:
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            return function(*args, **kwargs)
-
-    return exactly
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:

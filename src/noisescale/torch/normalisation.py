@@ -8,26 +8,38 @@ evidence for modern deep learning").
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from noisescale.errors import InputError
 
 _BATCH = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _SCALE_FREE = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _NAMES = ("LayerNorm", "RMSNorm", "GroupNorm")  # many libraries define their own
+_FUNCTIONS = {
+    functional.layer_norm,
+    functional.rms_norm,
+    functional.group_norm,
+    functional.instance_norm,
+    torch.layer_norm,
+    torch.rms_norm,
+    torch.group_norm,
+}
 
 
 def normalisation_notes(
     module: nn.Module, free: Iterable[str], run: Callable[[], object]
 ) -> tuple[str, ...]:
     """Notes on a module whose ``free`` parameters are the model; ``run`` calls it once."""
-    order = _calls(module, run)
+    order, called = _calls(module, run)
     owners = {name.rpartition(".")[0] for name in free}
     parts = dict(module.named_modules())
-    batch = [name for name in order if isinstance(parts[name], _BATCH)]
-    scale = [name for name in order if _is_scale_free(parts[name])]
+    batch = [name for name in order if isinstance(parts.get(name), _BATCH)]
+    scale = [name for name in order if name in called or _is_scale_free(parts[name])]
     notes = []
     if batch:
         notes.append(
@@ -40,7 +52,8 @@ def normalisation_notes(
         after = [name for name in order if name in owners and name not in before]
         behind = f"select={after[-1]!r}, which comes after it" if after and after[-1] else "select="
         notes.append(
-            f"{type(parts[scale[-1]]).__name__} ({_some(scale)}) does not see the scale of what "
+            f"{called.get(scale[-1]) or type(parts[scale[-1]]).__name__} ({_some(scale)}) does not "
+            "see the scale of what "
             "comes before it, so that the volume of a Laplace approximation means little (Antoran "
             f"et al. 2022); use {behind}, or ns.prequential_evidence."
         )
@@ -59,24 +72,48 @@ def check_statistics(module: nn.Module) -> None:
         )
 
 
-def _calls(module: nn.Module, run: Callable[[], object]) -> list[str]:
-    """The names of submodules in the order of their first calls."""
-    order: list[str] = []
-    hooks = []
-    for name, part in module.named_modules():
+def _calls(module: nn.Module, run: Callable[[], object]) -> tuple[list[str], dict[str, str]]:
+    """The names of submodules in the order of their first calls, and who normalises by a function.
 
-        def note(part: nn.Module, args: object, name: str = name) -> None:
+    These are modules that do nothing else, by their names, or places between the calls of one; with
+    the name of the function.
+    """
+    order: list[str] = []
+    inside: list[str] = []  # names of the calls that are under way
+    called: dict[str, str] = {}
+    parts, hooks = dict(module.named_modules()), []
+
+    class Functions(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if function in _FUNCTIONS and inside and not _is_scale_free(parts[inside[-1]]):
+                name = function.__name__
+                alone = not any(parts[inside[-1]].children())
+                place = inside[-1] if alone else f"in {inside[-1] or 'the module itself'}"
+                if place not in order:
+                    order.append(place)
+                called[place] = name
+            return function(*args, **(kwargs or {}))
+
+    for name, part in parts.items():
+
+        def begin(part: nn.Module, args: object, name: str = name) -> None:
+            inside.append(name)
             if name not in order:
                 order.append(name)
 
-        hooks.append(part.register_forward_pre_hook(note))
+        def end(part: nn.Module, args: object, output: object) -> None:
+            inside.pop()
+
+        hooks += [part.register_forward_pre_hook(begin), part.register_forward_hook(end)]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), Functions():
             run()
     finally:
         for hook in hooks:
             hook.remove()
-    return order
+    return order, called
 
 
 def _is_scale_free(part: nn.Module) -> bool:

@@ -35,6 +35,7 @@ from noisescale.torch.batches import (
     placed,
     predicts_next_token,
     taken,
+    with_decoder_inputs,
 )
 from noisescale.torch.by_examples import BLOCK_BYTES, BLOCK_FLOPS, ByExamples
 from noisescale.torch.derivatives import Ways
@@ -71,6 +72,7 @@ class TorchProblem(ByExamples):
         twin, sequences = self.model.twins["float64"], chosen.name == "categorical" and y.ndim == 2
         self._shifted = sequences and isinstance(self.x, dict) and predicts_next_token(twin)
         if sequences:
+            self.x = with_decoder_inputs(twin, self.x, y)
             y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
         self.y = y  # the number of examples, which outputs need
         first = self._first.shape
