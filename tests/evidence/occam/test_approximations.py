@@ -9,6 +9,12 @@ from noisescale.evidence.curvature.gauss_newton import dense_ggn
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.occam import kfac
 from noisescale.evidence.occam.kernel import output_rows
+from noisescale.evidence.occam.semidefinite import (
+    Spectral,
+    Tridiagonal,
+    semidefinite_eigh,
+    solved_when_shifted,
+)
 from noisescale.evidence.occam.term import Accuracy
 from oracles.models import NETWORK, as_function, data, params_of
 
@@ -60,7 +66,7 @@ def test_blocks_of_examples_make_no_difference(method, monkeypatch):
 def test_eigenvectors_of_a_matrix_of_any_rank(rank):
     """Against LAPACK's own, and as what they are: an orthonormal basis of the matrix's range."""
     x = np.random.default_rng(rank).normal(size=(rank, 100)) * np.geomspace(1, 1e-3, 100)
-    values, vectors = kfac.semidefinite_eigh(x.T @ x)
+    values, vectors = semidefinite_eigh(x.T @ x)
     assert len(values) == rank
     assert vectors.shape == (100, rank)
     exact = np.linalg.eigvalsh(x.T @ x)
@@ -88,3 +94,35 @@ def test_kfac_with_fewer_examples_than_inputs_against_the_whole_matrix():
         decrement += s @ np.linalg.solve(curved, s)
     assert found.full == pytest.approx(log_occam, rel=1e-10)
     assert found.newton_decrement == pytest.approx(decrement, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("n", "rank", "kind"), [(90, 90, Tridiagonal), (90, 40, Spectral), (7, 7, Spectral)]
+)
+@pytest.mark.parametrize("precision", [1e-6, 1.0, 1e4])
+def test_shifted_solutions_are_those_of_the_matrix(n, rank, kind, precision):
+    rng = np.random.default_rng(n + rank)
+    F = rng.normal(size=(n, rank)) * np.exp(-np.arange(rank) / 10)
+    M, W, scales = F @ F.T, rng.normal(size=(n, 5)), np.array([0.0, 1e-3, 1.0, 2.0, 50.0])
+    made = solved_when_shifted(M)
+    assert isinstance(made, kind)
+    values = np.linalg.eigvalsh(M)
+    np.testing.assert_allclose(
+        np.sort(made.values)[::-1],
+        np.maximum(values[::-1][: len(made.values)], 0),
+        rtol=1e-9,
+        atol=1e-12 * values[-1],
+    )
+    expected = [
+        w @ np.linalg.solve(s * M + precision * np.eye(n), w)
+        for w, s in zip(W.T, scales, strict=True)
+    ]
+    np.testing.assert_allclose(made.inverse(W, scales, precision), expected, rtol=1e-6)
+
+
+def test_a_singular_tridiagonal_form_that_rounds_below_zero_is_solved_all_the_same():
+    """A precision far below the rounding of the largest eigenvalue."""
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(80, 79)) * np.exp(-np.arange(79) / 2)
+    made = solved_when_shifted(F @ F.T + 1e-13 * np.eye(80))
+    assert np.isfinite(made.inverse(rng.normal(size=(80, 3)), np.ones(3), 1e-18)).all()

@@ -11,10 +11,16 @@ Parameters that multiply nothing (tables, norms) have their diagonal alone, whic
 from collections.abc import Iterator
 
 import numpy as np
-import scipy.linalg
 
 from noisescale.errors import InputError
 from noisescale.evidence.occam.kernel import output_rows, seconds_of_rows
+from noisescale.evidence.occam.semidefinite import (
+    LOW_RANK,
+    Spectral,
+    Tridiagonal,
+    semidefinite_eigh,
+    solved_when_shifted,
+)
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -34,8 +40,6 @@ _NEEDS = (
     "in PyTorch, and one prior precision for each of their arrays; use method='dual', 'lanczos' or "
     "'diagonal'."
 )
-_WORTH_A_FACTOR = 64  # sides of a matrix below which eigenvectors cost nothing
-_LOW_RANK = 0.7  # of a matrix's side, below which its factor's eigenvectors are cheaper
 
 
 def refusal(facts: Facts, curvature: str) -> str | None:
@@ -65,19 +69,31 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
     """From the factors' eigenvalues."""
     kronecker = _kronecker(problem)
     log_occam = decrement = 0.0
-    for block, (alpha, U), (gamma, V) in _eigen(kronecker):
-        of_w = _one(L[block.weight], block.name)
-        both, of_weight = np.outer(gamma, alpha), slope[block.weight]  # (o, i)
-        log_occam -= 0.5 * float(np.log1p(both / of_w).sum())
-        along = V.T @ of_weight @ U
-        decrement += float((along**2 / (both + of_w)).sum())
-        decrement += _beside(of_weight, along) / of_w
+    _announce(kronecker)
+    for block in kronecker.blocks:
+        of_w, of_weight = _one(L[block.weight], block.name), slope[block.weight]  # (o, i)
+        # Eigenvectors of the smaller factor are enough: in their basis what is left to solve with
+        # is the other, shifted.
+        swapped = len(block.outputs) < len(block.inputs)
+        other, own = (block.inputs, block.outputs) if swapped else (block.outputs, block.inputs)
+        alpha, U = _eigh(own)
+        shifted = _shifted(other)
+        gamma = shifted.values
+        log_occam -= 0.5 * float(np.log1p(np.outer(gamma, alpha) / of_w).sum())
+        slopes = of_weight.T if swapped else of_weight  # (n of the other, n of the own)
+        along = slopes @ U
+        decrement += float(sum(shifted.inverse(along, alpha, of_w)))
+        decrement += _beside(slopes, along) / of_w
         if block.bias is not None:
             of_b, of_bias = _one(L[block.bias], block.name), slope[block.bias]
-            log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum())
-            along = of_bias @ V
-            decrement += float((along**2 / (gamma + of_b)).sum())
-            decrement += _beside(of_bias, along) / of_b
+            if swapped:
+                log_occam -= 0.5 * float(np.log1p(alpha / of_b).sum())
+                along = of_bias @ U
+                decrement += float((along**2 / (alpha + of_b)).sum())
+                decrement += _beside(of_bias, along) / of_b
+            else:
+                log_occam -= 0.5 * float(np.log1p(gamma / of_b).sum())
+                decrement += float(sum(shifted.inverse(of_bias[:, None], np.ones(1), of_b)))
     rest, h = kronecker.rest, kronecker.diagonal
     log_occam -= 0.5 * float(np.log1p(h / L[rest]).sum())
     decrement += float((slope[rest] ** 2 / (h + L[rest])).sum())
@@ -91,7 +107,7 @@ def curve(
     """From the factors' eigenvalues."""
     kronecker = _kronecker(problem)
     parts = [kronecker.diagonal]
-    for block, (alpha, _), (gamma, _) in _eigen(kronecker):
+    for block, alpha, gamma in _eigen(kronecker):
         parts.append(np.outer(gamma, alpha).ravel())
         if block.bias is not None:
             parts.append(gamma)
@@ -105,7 +121,7 @@ def _cubes(facts: Facts) -> float:
     for w in facts.weights:
         terms = facts.N * w.positions
         for side, rank in ((w.inputs, terms), (w.outputs, terms * facts.rows_an_example)):
-            low = rank <= _LOW_RANK * side
+            low = rank <= LOW_RANK * side
             total += w.groups * (rank**3 + 0.5 * side * rank**2 if low else float(side) ** 3)
     return total
 
@@ -118,14 +134,16 @@ def _kronecker(problem: Problem) -> Kronecker:
     return kronecker
 
 
-def _eigen(
-    kronecker: Kronecker,
-) -> Iterator[tuple[KroneckerBlock, tuple[Array, Array], tuple[Array, Array]]]:
-    """Eigenvalues, all but zeros, and their vectors of both factors, block by block."""
+def _announce(kronecker: Kronecker) -> None:
     sides = [(len(block.inputs), len(block.outputs)) for block in kronecker.blocks]
     stage("eigenvalues", sum(float(i) ** 3 + float(o) ** 3 for i, o in sides))
+
+
+def _eigen(kronecker: Kronecker) -> Iterator[tuple[KroneckerBlock, Array, Array]]:
+    """Eigenvalues of both factors, all but zeros, block by block."""
+    _announce(kronecker)
     for block in kronecker.blocks:
-        yield block, _eigh(block.inputs), _eigh(block.outputs)
+        yield block, _shifted(block.inputs).values, _shifted(block.outputs).values
 
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:
@@ -135,29 +153,11 @@ def _eigh(matrix: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
-def semidefinite_eigh(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues (r,) and vectors (n, r) of a positive semidefinite matrix; others are zero.
-
-    Fewer examples than inputs, or inputs that are never on, leave a matrix of low rank. A pivoted
-    Cholesky factor F (n, r) finds it out in a fraction of the time that eigenvectors take, and the
-    small F' F = W D W' gives them: F W D^-1/2.
-
-    >>> values, vectors = semidefinite_eigh(np.ones((100, 100)))
-    >>> values.round(6), vectors.shape
-    (array([100.]), (100, 1))
-    """
-    n = len(matrix)
-    if n >= _WORTH_A_FACTOR:
-        noise = n * np.finfo(float).eps * float(np.diag(matrix).max())
-        packed, order, rank, _ = scipy.linalg.lapack.dpstrf(matrix, tol=noise, lower=1)
-        if rank <= _LOW_RANK * n:
-            F = np.empty((n, rank))
-            F[order - 1] = np.tril(packed)[:, :rank]
-            values, W = scipy.linalg.eigh(F.T @ F, driver="evd")
-            kept = values > n * np.finfo(float).eps * values.max(initial=0.0)
-            return values[kept], F @ (W[:, kept] / np.sqrt(values[kept]))
-    values, vectors = scipy.linalg.eigh(matrix, driver="evd")
-    return np.maximum(values, 0), vectors
+def _shifted(matrix: Array) -> Spectral | Tridiagonal:
+    n = float(len(matrix))
+    made: Spectral | Tridiagonal = attended(3 * n**3, solved_when_shifted, check_curvature(matrix))
+    advance(n**3)
+    return made
 
 
 def _beside(slope: Array, along: Array) -> float:
