@@ -74,6 +74,29 @@ def ever_better(**settings):
     return -math.log(settings["learning_rate"]) + _noise(QUIET, sorted(settings.items()))
 
 
+def dead(*, spread=0.003, **settings):
+    """At chance for learning rates above .004, whatever the batch; below, best at a noise scale."""
+    if settings["learning_rate"] > 0.004:
+        return 0.1 + _noise(spread, sorted(settings.items()))
+    return peaked(**settings | {"learning_rate": 30 * settings["learning_rate"]})
+
+
+def dead_alike(**settings):
+    """The same, where chance is one number."""
+    return dead(**settings, spread=0.0)
+
+
+def stuck(**settings):
+    """Learns nothing at any learning rate."""
+    return 0.1
+
+
+def cooling(**settings):
+    """Falls with the batch, so that no peak is seen, and with the learning rate."""
+    score = -math.log(settings["batch_size"]) + math.log(settings["learning_rate"])
+    return score + _noise(QUIET, sorted(settings.items()))
+
+
 def plateau(**settings):
     """As good at B = 40 and 200 as in between, a little less than at 100; no growth beyond."""
     size = settings["batch_size"]

@@ -12,6 +12,7 @@ import noisescale as ns
 import tune_functions as functions
 from noisescale.jobs.engines import open_engine
 from noisescale.noise.batch_law import PAPER_LAW
+from noisescale.tune import TuneWarning
 from noisescale.tune.decide import paired_difference
 from tune_functions import N_TRAIN
 
@@ -135,6 +136,89 @@ def test_scores_that_rise_as_the_learning_rate_falls_are_inconclusive(tune):
     assert found.start.learning_rate == pytest.approx(0.1 / 3**5)
     assert found.inconclusive.startswith("a third of the learning rate 0.000412 scores 1.1 ±")
     assert "give learning_rate=0.00014 or less" in found.inconclusive
+
+
+class TestLookingDown:
+    """A score may be as poor at a third of the learning rate: at chance, say."""
+
+    def test_a_score_at_chance_lowers_the_learning_rate_until_it_learns(self, tune):
+        found = tune(functions.dead)
+        assert found.start.learning_rate == pytest.approx(0.1 / 27)
+        assert found.inconclusive is None
+        (note,) = [note for note in found.notes if "of the learning rate" in note]
+        assert re.match(r"1/27 of the learning rate 0.1 scores 0.7\d+ ± \S+ more", note)
+        assert not any(d.accepted for d in found.trail if d.recipe.learning_rate > 0.004)
+        looks = [d for d in found.trail if d.changed == "learning_rate" and d.stage == 1]
+        assert [d.recipe.learning_rate for d in looks] == pytest.approx(
+            [0.1 / 3**k for k in (1, 2, 3, 4)]
+        )
+        assert "a third of the learning rate is no better; no peak is res" in looks[0].why
+        assert "so 1/27 is tried" in looks[1].why
+        assert looks[2].why.endswith("1/27 of the learning rate is better")
+        # At 1/27 a peak is resolved: one look is enough.
+        assert looks[3].why.endswith("a third of the learning rate is no better")
+
+    def test_so_does_one_that_is_the_same_for_every_run(self, tune):
+        with pytest.warns(TuneWarning, match="every batch size and seed at learning rate 0.1"):
+            found = tune(functions.dead_alike)
+        assert found.start.learning_rate == pytest.approx(0.1 / 27)
+        assert found.inconclusive is None
+        # Stage 1 does not widen where nothing changes: its smallest batch takes the most updates.
+        assert min(d.recipe.batch_size for d in found.trail) == 8
+
+    @pytest.mark.parametrize("tolerance", [0.002, None])
+    def test_the_same_everywhere_is_inconclusive(self, tune, tolerance):
+        with pytest.warns(TuneWarning, match="ignores what it is given, or does not learn"):
+            found = tune(functions.stuck, tolerance=tolerance)
+        first = repr(found).splitlines()[0]
+        told = "Inconclusive: the score is 0.1 for every batch size and seed at learning rate 0.1"
+        assert first.startswith(told)
+        assert "give another learning_rate" in first
+        assert found.recipe == found.start
+        assert found.conclusion.startswith("No larger batch was tried")
+        assert all(d.stage == 1 for d in found.trail)
+        assert found.tolerance == tolerance
+        looks = [d for d in found.trail if d.changed == "learning_rate"]
+        assert len(looks) == (0 if tolerance is None else 5)
+
+    def test_a_peak_that_is_resolved_needs_one_look(self, tune):
+        found = tune(functions.peaked)
+        looks = [d for d in found.trail if d.changed == "learning_rate" and d.stage == 1]
+        assert len(looks) == 1
+
+    def test_one_look_is_enough_where_batch_and_learning_rate_matter(self, tune):
+        found = tune(functions.cooling)
+        looks = [d for d in found.trail if d.changed == "learning_rate" and d.stage == 1]
+        assert [d.why.split(": ")[1] for d in looks] == [
+            "a third of the learning rate is no better"
+        ]
+
+    def test_a_flat_score_ends_with_a_word_of_doubt(self, tune):
+        found = tune(functions.dead, learning_rate=2)  # whose 243rd part is still too high
+        assert found.start.learning_rate == 2
+        (note,) = [note for note in found.notes if "above chance" in note]
+        assert note.startswith("at learning rate 2 the score was not seen to depend on the batch")
+        assert "no rate down to 0.00823 is better" in note
+
+    @pytest.mark.parametrize("max_runs", [18, 21, 24, 30])
+    def test_looks_count_against_the_budget(self, tune, max_runs):
+        found = tune(functions.dead, max_runs=max_runs)
+        assert not found.complete
+        assert found.n_runs <= max_runs
+        if max_runs == 30:  # stage 1 took 18, three looks 9; stage 1 again would take 12 more
+            assert found.inconclusive.startswith("1/27 of the learning rate 0.1 scores 0.7")
+            assert "give learning_rate=0.0037 or less" in found.inconclusive
+
+    def test_comparisons_that_share_their_errors(self):
+        rng = np.random.default_rng(5)
+        seen = set()
+        for _ in range(60):
+            a, b = rng.normal(-0.4, 0.2, 5), rng.normal(0, 0.2, 5)
+            found = paired_difference(a, b, tolerance=0.1, among=4).finding
+            p = stats.ttest_rel(a + 0.1, b, alternative="less").pvalue
+            assert (found == "fell") == (p < 0.05 / 4)
+            seen.add((found == "fell", p < 0.05))
+        assert seen == {(True, True), (False, True), (False, False)}
 
 
 @pytest.mark.parametrize("max_runs", [15, 25, 40])

@@ -43,7 +43,11 @@ class Difference:
 
 
 def paired_difference(
-    candidate: Array, reference: Array, usual: float = 0.0, tolerance: float | None = None
+    candidate: Array,
+    reference: Array,
+    usual: float = 0.0,
+    tolerance: float | None = None,
+    among: int = 1,
 ) -> Difference:
     """Scores by seed, NaN where a run gave none.
 
@@ -51,6 +55,7 @@ def paired_difference(
     own spread badly (three accuracies may happen to differ by the same amount), so it counts as
     four differences more. A candidate that breaks down in some seed where the reference does not
     has fallen. ``tolerance`` is the loss that is no loss; None for the rule without a margin.
+    ``among`` comparisons share the 5 % of false findings.
     """
     both = np.isfinite(candidate) & np.isfinite(reference)
     differences = candidate[both] - reference[both]
@@ -66,7 +71,7 @@ def paired_difference(
         return Difference(mean, std, n, "fell")
     if n < 2:
         return Difference(mean, std, n, "unclear")
-    reach = float(stats.t.ppf(_LEVEL, freedom)) * std
+    reach = float(stats.t.ppf(1 - (1 - _LEVEL) / among, freedom)) * std
     if tolerance is None:
         return Difference(mean, std, n, _finding(mean, std, freedom), reach)
     return Difference(mean, std, n, _within(mean, reach, tolerance), reach)
