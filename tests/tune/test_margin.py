@@ -13,7 +13,7 @@ import tune_functions as functions
 from noisescale.jobs.engines import open_engine
 from noisescale.noise.batch_law import PAPER_LAW
 from noisescale.tune import TuneWarning
-from noisescale.tune.decide import paired_difference
+from noisescale.tune.decide import paired_difference, seeds_to_decide
 from tune_functions import N_TRAIN
 
 
@@ -64,6 +64,24 @@ class TestNonInferiority:
             found = paired_difference(np.full(3, 0.5 - loss), np.full(3, 0.5), tolerance=0.002)
             assert found.finding == finding
         assert paired_difference(np.full(3, 0.6), np.full(3, 0.5), tolerance=0.0).finding == "rose"
+
+    @pytest.mark.parametrize("usual", [0.0, 0.15])
+    def test_the_seeds_that_would_decide_do_and_one_less_does_not(self, usual):
+        z = np.random.default_rng(2).normal(size=60)
+
+        def alike(mean, n):
+            """Differences from nothing, with this mean and a standard deviation of .2."""
+            return mean + 0.2 * (z[:n] - z[:n].mean()) / z[:n].std(ddof=1), np.zeros(n)
+
+        for mean in (-0.3, -0.28, -0.12, -0.1):
+            found = paired_difference(*alike(mean, 5), usual, tolerance=0.2)
+            assert found.finding == "unclear"
+            n = seeds_to_decide(found, usual, 0.2, 60)
+            decided = "fell" if mean < -0.2 else "held"
+            assert paired_difference(*alike(mean, n), usual, tolerance=0.2).finding == decided
+            fewer = paired_difference(*alike(mean, n - 1), usual, tolerance=0.2)
+            assert fewer.finding == "unclear"
+            assert seeds_to_decide(found, usual, 0.2, n - 1) is None
 
     def test_one_seed_and_breakdowns(self):
         one = paired_difference(np.array([0.5]), np.array([0.5]), tolerance=1.0)

@@ -77,6 +77,25 @@ def paired_difference(
     return Difference(mean, std, n, _within(mean, reach, tolerance), reach)
 
 
+def seeds_to_decide(found: Difference, usual: float, tolerance: float, most: int) -> int | None:
+    """The fewest seeds, up to ``most``, that decide if the difference and its spread stay.
+
+    With v the variance of n differences and u the usual spread, the rule asks for
+
+        t s <= |d + tau|,    s^2 = ((n - 1) v + 4 u^2)/((n - 1 + 4) n),
+
+    t of n - 1 + 4 degrees of freedom; without the fours if u = 0.
+    """
+    weight = _WEIGHT if usual > 0 else 0
+    own = found.n_seeds - 1
+    v = max(0.0, ((own + weight) * found.n_seeds * found.std**2 - weight * usual**2) / own)
+    n = np.arange(found.n_seeds + 1, most + 1)
+    freedom = n - 1 + weight
+    s = np.sqrt(((n - 1) * v + weight * usual**2) / freedom / n)
+    enough = stats.t.ppf(_LEVEL, freedom) * s <= abs(found.mean + tolerance)
+    return int(n[enough.argmax()]) if enough.any() else None
+
+
 def usual_spread(scores: Array) -> float:
     """The standard deviation of differences paired by seed, from (recipes, seeds) of a first look.
 

@@ -15,9 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import stats
 
-from noisescale.tune.decide import Difference
+from noisescale.tune.decide import Difference, seeds_to_decide
 from noisescale.tune.procedure import FACTOR, REDUCTIONS, Tuner, reason
 from noisescale.tune.result import TuneResult, in_words
 from noisescale.tune.scores import AnyRecipe, BudgetSpentError, means
@@ -29,6 +28,7 @@ _WORDS = {
     "rose": "better beyond its noise",
 }
 _PARTS = ("a third", "a ninth", "1/27", "1/81", "1/243")  # of the learning rate, by FACTOR
+_MOST_SEEDS = 999  # that are worth naming
 
 
 @dataclass
@@ -211,11 +211,9 @@ class MarginTuner(Tuner):
         """Seeds or a tolerance with which the same difference would be decided."""
         needed = found.reach - found.mean
         told = f"it scores {found}, and tolerance={_up(needed):g} would hold"
-        distance = abs(found.mean + self.tolerance)
-        spread = found.std * math.sqrt(found.n_seeds)
-        seeds = (float(stats.norm.ppf(0.95)) * spread / distance) ** 2 if distance > 0 else math.inf
-        if found.n_seeds < seeds < 1000:
-            told += f", or about max_seeds={math.ceil(seeds)} tell if the difference stays"
+        seeds = seeds_to_decide(found, self.usual, self.tolerance, _MOST_SEEDS)
+        if seeds is not None:
+            told += f", or about max_seeds={seeds} tell if the difference stays"
         return told
 
     def _told(self) -> str:
