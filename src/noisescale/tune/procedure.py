@@ -15,7 +15,7 @@ import scipy.optimize
 
 from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress
-from noisescale.noise import AdamRecipe
+from noisescale.noise import AdamRecipe, Recipe
 from noisescale.noise.adam import ADAM_RULES
 from noisescale.sweep.peak import find_peak
 from noisescale.tune.decide import Array, Difference, paired_difference, usual_spread
@@ -65,6 +65,7 @@ class Tuner:
     current: AnyRecipe | None = None
     start: AnyRecipe | None = None
     reference: AnyRecipe | None = None
+    base: AnyRecipe | None = None  # from which the batch grows in one way
     usual: float = 0.0  # the usual spread of a difference between recipes
     sizes: list[int] = field(default_factory=list)  # of stage 1, and their scores
     scores: Array = field(default_factory=lambda: np.empty((0, 0)))
@@ -78,6 +79,7 @@ class Tuner:
             self._find_batch_size()
             if self.constant is None:
                 for way in self.plan.ways:
+                    self.base = self.current
                     self._grow(way)
                 self._retune()
                 told = self._told()
@@ -213,8 +215,12 @@ class Tuner:
         size = min(FACTOR * self.current.batch_size, self.plan.limit)
         if size < _WORTHWHILE * self.current.batch_size:
             return None
-        if isinstance(self.current, AdamRecipe):
-            return self.current.scaled_to(batch_size=size, rule=via)
+        if isinstance(self.base, AdamRecipe):
+            # From the base at once: beyond the square root's end its steps do not compose.
+            grown = self.base.scaled_to(batch_size=size, rule=via)
+            before = _notes_but(self.base, "a batch of ", "beta2 = ")  # which grown says anew
+            return replace(grown, notes=(*before, *grown.notes))
+        assert isinstance(self.current, Recipe)
         scaled = self.current.scaled_to(batch_size=size, via=via)
         return replace(scaled, notes=())  # its own are worked out anew
 
@@ -261,8 +267,10 @@ class Tuner:
 
     def _nearby(self, centre: AnyRecipe) -> list[AnyRecipe]:
         sizes = {round(share * centre.batch_size) for share in _NEARBY} - {centre.batch_size, 0}
+        # A Recipe works its notes out anew; an AdamRecipe has them from the way that it grew.
+        notes = _notes_but(centre, "a batch of ") if isinstance(centre, AdamRecipe) else ()
         return [
-            replace(centre, batch_size=size, notes=())
+            replace(centre, batch_size=size, notes=notes)
             for size in sorted(sizes)
             if size <= self.plan.limit
         ]
@@ -379,6 +387,10 @@ def reason(found: Difference, scores: Array, words: dict[str, str] = _OF_A_FALL)
     if broken := int(np.isnan(scores).sum()):
         return f"training gave no score in {broken} of {len(scores)} seeds"
     return f"{found}: {words[found.finding]}"
+
+
+def _notes_but(recipe: AnyRecipe, *beginnings: str) -> tuple[str, ...]:
+    return tuple(note for note in recipe.notes if not note.startswith(beginnings))
 
 
 def _same(scores: Array) -> bool:
