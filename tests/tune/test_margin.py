@@ -284,6 +284,33 @@ class TestStart:
         with pytest.raises(ns.InputError, match="start is an AdamRecipe, but train takes momentum"):
             tune(functions.peaked, start=adam)
 
+    @pytest.mark.parametrize(
+        ("train", "start"),
+        [
+            (functions.peaked, ns.Recipe(learning_rate=0.2, batch_size=80, n_train=5_000)),
+            (
+                functions.adam_at_ease,
+                ns.AdamRecipe(learning_rate=1e-3, batch_size=64, n_train=5_000),
+            ),
+        ],
+        ids=["SGD", "Adam"],
+    )
+    def test_what_a_refusal_advises_can_be_done(self, tune, train, start):
+        with pytest.raises(ns.InputError, match="start is for n_train=5000, and") as caught:
+            tune(train, start=start)
+        advised = re.search(r"start\.scaled_to\(.*\)", str(caught.value))[0]
+        found = tune(train, start=eval(advised, {"start": start}), max_runs=9)
+        assert found.n_runs == 9
+
+    def test_notes_of_a_prediction_are_passed_on(self, tune):
+        few = PAPER_LAW.predict(learning_rate=0.1, momentum=0.9, n_train=N_TRAIN, epochs=10)
+        found = tune(functions.peaked, start=few, max_runs=9)
+        assert found.notes[0].startswith("start: 10 epochs are fewer than the 15.6 that the law ne")
+        enough = PAPER_LAW.predict(learning_rate=0.1, momentum=0.9, n_train=N_TRAIN, epochs=30)
+        assert not any(
+            "start:" in n for n in tune(functions.peaked, start=enough, max_runs=9).notes
+        )
+
 
 class TestAdam:
     def test_grows_by_the_square_root_then_by_the_half_life(self, tune):
