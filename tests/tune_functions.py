@@ -63,6 +63,14 @@ def adam(*, batch_size, learning_rate, betas, weight_decay, steps, seed):
     return score + 0.01 * math.sin(seed) + _noise(QUIET, batch_size, learning_rate, steps, seed)
 
 
+def adam_at_ease(*, batch_size, learning_rate, betas, steps, seed):
+    """Best at B = 64 with the usual betas; with others any batch does, up to a rate of .0055."""
+    score = 0.9 - 0.1 * abs(math.log(min(1.0, learning_rate / 1e-3)))
+    score -= 0.02 * math.log(batch_size / 64) ** 2 * (betas == (0.9, 0.999))
+    score -= 0.1 * max(0.0, math.log(learning_rate / 0.0055))
+    return score + _noise(QUIET, batch_size, learning_rate, betas, steps, seed)
+
+
 def too_hot(**settings):
     """Trains poorly, not unstably, at learning rates above .02."""
     poor = 0.5 * max(0.0, math.log(settings["learning_rate"] / 0.02))
@@ -72,6 +80,29 @@ def too_hot(**settings):
 def ever_better(**settings):
     """Better and better as the learning rate falls."""
     return -math.log(settings["learning_rate"]) + _noise(QUIET, sorted(settings.items()))
+
+
+def dead(*, spread=0.003, **settings):
+    """At chance for learning rates above .004, whatever the batch; below, best at a noise scale."""
+    if settings["learning_rate"] > 0.004:
+        return 0.1 + _noise(spread, sorted(settings.items()))
+    return peaked(**settings | {"learning_rate": 30 * settings["learning_rate"]})
+
+
+def dead_alike(**settings):
+    """The same, where chance is one number."""
+    return dead(**settings, spread=0.0)
+
+
+def stuck(**settings):
+    """Learns nothing at any learning rate."""
+    return 0.1
+
+
+def cooling(**settings):
+    """Falls with the batch, so that no peak is seen, and with the learning rate."""
+    score = -math.log(settings["batch_size"]) + math.log(settings["learning_rate"])
+    return score + _noise(QUIET, sorted(settings.items()))
 
 
 def plateau(**settings):

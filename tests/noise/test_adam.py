@@ -70,6 +70,8 @@ def test_betas_too_small_for_the_rule_are_noted():
     slow = ns.AdamRecipe(learning_rate=1e-3, batch_size=256, n_train=10**6, betas=(0.999, 0.98))
     (note,) = slow.scaled_to(batch_size=8 * 256).notes
     assert note.startswith("beta2 = 0.84 averages over 6 updates only")
+    short = slow.scaled_to(batch_size=250 * 256, rule="half_life").notes
+    assert short[0].startswith("beta2 = 0.0064 averages over 1 update only")
     # A recipe that had no average to begin with is none the worse for going back.
     assert slow.scaled_to(batch_size=128).notes == ()
 

@@ -12,7 +12,8 @@ import noisescale as ns
 import tune_functions as functions
 from noisescale.jobs.engines import open_engine
 from noisescale.noise.batch_law import PAPER_LAW
-from noisescale.tune.decide import paired_difference
+from noisescale.tune import TuneWarning
+from noisescale.tune.decide import paired_difference, seeds_to_decide
 from tune_functions import N_TRAIN
 
 
@@ -63,6 +64,24 @@ class TestNonInferiority:
             found = paired_difference(np.full(3, 0.5 - loss), np.full(3, 0.5), tolerance=0.002)
             assert found.finding == finding
         assert paired_difference(np.full(3, 0.6), np.full(3, 0.5), tolerance=0.0).finding == "rose"
+
+    @pytest.mark.parametrize("usual", [0.0, 0.15])
+    def test_the_seeds_that_would_decide_do_and_one_less_does_not(self, usual):
+        z = np.random.default_rng(2).normal(size=60)
+
+        def alike(mean, n):
+            """Differences from nothing, with this mean and a standard deviation of .2."""
+            return mean + 0.2 * (z[:n] - z[:n].mean()) / z[:n].std(ddof=1), np.zeros(n)
+
+        for mean in (-0.3, -0.28, -0.12, -0.1):
+            found = paired_difference(*alike(mean, 5), usual, tolerance=0.2)
+            assert found.finding == "unclear"
+            n = seeds_to_decide(found, usual, 0.2, 60)
+            decided = "fell" if mean < -0.2 else "held"
+            assert paired_difference(*alike(mean, n), usual, tolerance=0.2).finding == decided
+            fewer = paired_difference(*alike(mean, n - 1), usual, tolerance=0.2)
+            assert fewer.finding == "unclear"
+            assert seeds_to_decide(found, usual, 0.2, n - 1) is None
 
     def test_one_seed_and_breakdowns(self):
         one = paired_difference(np.array([0.5]), np.array([0.5]), tolerance=1.0)
@@ -137,6 +156,89 @@ def test_scores_that_rise_as_the_learning_rate_falls_are_inconclusive(tune):
     assert "give learning_rate=0.00014 or less" in found.inconclusive
 
 
+class TestLookingDown:
+    """A score may be as poor at a third of the learning rate: at chance, say."""
+
+    def test_a_score_at_chance_lowers_the_learning_rate_until_it_learns(self, tune):
+        found = tune(functions.dead)
+        assert found.start.learning_rate == pytest.approx(0.1 / 27)
+        assert found.inconclusive is None
+        (note,) = [note for note in found.notes if "of the learning rate" in note]
+        assert re.match(r"1/27 of the learning rate 0.1 scores 0.7\d+ ± \S+ more", note)
+        assert not any(d.accepted for d in found.trail if d.recipe.learning_rate > 0.004)
+        looks = [d for d in found.trail if d.changed == "learning_rate" and d.stage == 1]
+        assert [d.recipe.learning_rate for d in looks] == pytest.approx(
+            [0.1 / 3**k for k in (1, 2, 3, 4)]
+        )
+        assert "a third of the learning rate is no better; no peak is res" in looks[0].why
+        assert "so 1/27 is tried" in looks[1].why
+        assert looks[2].why.endswith("1/27 of the learning rate is better")
+        # At 1/27 a peak is resolved: one look is enough.
+        assert looks[3].why.endswith("a third of the learning rate is no better")
+
+    def test_so_does_one_that_is_the_same_for_every_run(self, tune):
+        with pytest.warns(TuneWarning, match="every batch size and seed at learning rate 0.1"):
+            found = tune(functions.dead_alike)
+        assert found.start.learning_rate == pytest.approx(0.1 / 27)
+        assert found.inconclusive is None
+        # Stage 1 does not widen where nothing changes: its smallest batch takes the most updates.
+        assert min(d.recipe.batch_size for d in found.trail) == 8
+
+    @pytest.mark.parametrize("tolerance", [0.002, None])
+    def test_the_same_everywhere_is_inconclusive(self, tune, tolerance):
+        with pytest.warns(TuneWarning, match="ignores what it is given, or does not learn"):
+            found = tune(functions.stuck, tolerance=tolerance)
+        first = repr(found).splitlines()[0]
+        told = "Inconclusive: the score is 0.1 for every batch size and seed at learning rate 0.1"
+        assert first.startswith(told)
+        assert "give another learning_rate" in first
+        assert found.recipe == found.start
+        assert found.conclusion.startswith("No larger batch was tried")
+        assert all(d.stage == 1 for d in found.trail)
+        assert found.tolerance == tolerance
+        looks = [d for d in found.trail if d.changed == "learning_rate"]
+        assert len(looks) == (0 if tolerance is None else 5)
+
+    def test_a_peak_that_is_resolved_needs_one_look(self, tune):
+        found = tune(functions.peaked)
+        looks = [d for d in found.trail if d.changed == "learning_rate" and d.stage == 1]
+        assert len(looks) == 1
+
+    def test_one_look_is_enough_where_batch_and_learning_rate_matter(self, tune):
+        found = tune(functions.cooling)
+        looks = [d for d in found.trail if d.changed == "learning_rate" and d.stage == 1]
+        assert [d.why.split(": ")[1] for d in looks] == [
+            "a third of the learning rate is no better"
+        ]
+
+    def test_a_flat_score_ends_with_a_word_of_doubt(self, tune):
+        found = tune(functions.dead, learning_rate=2)  # whose 243rd part is still too high
+        assert found.start.learning_rate == 2
+        (note,) = [note for note in found.notes if "above chance" in note]
+        assert note.startswith("at learning rate 2 the score was not seen to depend on the batch")
+        assert "no rate down to 0.00823 is better" in note
+
+    @pytest.mark.parametrize("max_runs", [18, 21, 24, 30])
+    def test_looks_count_against_the_budget(self, tune, max_runs):
+        found = tune(functions.dead, max_runs=max_runs)
+        assert not found.complete
+        assert found.n_runs <= max_runs
+        if max_runs == 30:  # stage 1 took 18, three looks 9; stage 1 again would take 12 more
+            assert found.inconclusive.startswith("1/27 of the learning rate 0.1 scores 0.7")
+            assert "give learning_rate=0.0037 or less" in found.inconclusive
+
+    def test_comparisons_that_share_their_errors(self):
+        rng = np.random.default_rng(5)
+        seen = set()
+        for _ in range(60):
+            a, b = rng.normal(-0.4, 0.2, 5), rng.normal(0, 0.2, 5)
+            found = paired_difference(a, b, tolerance=0.1, among=4).finding
+            p = stats.ttest_rel(a + 0.1, b, alternative="less").pvalue
+            assert (found == "fell") == (p < 0.05 / 4)
+            seen.add((found == "fell", p < 0.05))
+        assert seen == {(True, True), (False, True), (False, False)}
+
+
 @pytest.mark.parametrize("max_runs", [15, 25, 40])
 def test_a_budget_still_gives_the_largest_that_was_measured(tune, max_runs):
     found = tune(functions.plateau, batch_sizes=[25, 50, 100, 220, 400], max_runs=max_runs)
@@ -182,6 +284,33 @@ class TestStart:
         with pytest.raises(ns.InputError, match="start is an AdamRecipe, but train takes momentum"):
             tune(functions.peaked, start=adam)
 
+    @pytest.mark.parametrize(
+        ("train", "start"),
+        [
+            (functions.peaked, ns.Recipe(learning_rate=0.2, batch_size=80, n_train=5_000)),
+            (
+                functions.adam_at_ease,
+                ns.AdamRecipe(learning_rate=1e-3, batch_size=64, n_train=5_000),
+            ),
+        ],
+        ids=["SGD", "Adam"],
+    )
+    def test_what_a_refusal_advises_can_be_done(self, tune, train, start):
+        with pytest.raises(ns.InputError, match="start is for n_train=5000, and") as caught:
+            tune(train, start=start)
+        advised = re.search(r"start\.scaled_to\(.*\)", str(caught.value))[0]
+        found = tune(train, start=eval(advised, {"start": start}), max_runs=9)
+        assert found.n_runs == 9
+
+    def test_notes_of_a_prediction_are_passed_on(self, tune):
+        few = PAPER_LAW.predict(learning_rate=0.1, momentum=0.9, n_train=N_TRAIN, epochs=10)
+        found = tune(functions.peaked, start=few, max_runs=9)
+        assert found.notes[0].startswith("start: 10 epochs are fewer than the 15.6 that the law ne")
+        enough = PAPER_LAW.predict(learning_rate=0.1, momentum=0.9, n_train=N_TRAIN, epochs=30)
+        assert not any(
+            "start:" in n for n in tune(functions.peaked, start=enough, max_runs=9).notes
+        )
+
 
 class TestAdam:
     def test_grows_by_the_square_root_then_by_the_half_life(self, tune):
@@ -196,6 +325,25 @@ class TestAdam:
         assert {d.changed for d in found.trail} >= {"square_root", "half_life", "batch_size"}
         assert "betas 0." in repr(found)
         found.plot()
+
+    def test_grows_from_where_each_way_begins_so_that_steps_compose(self, tune):
+        found = tune(functions.adam_at_ease)
+        by_root = [d.recipe for d in found.trail if d.changed == "square_root" and d.accepted]
+        assert [r.batch_size for r in by_root] == [found.start.batch_size * k for k in (3, 9, 27)]
+        for recipe in by_root:
+            assert recipe == found.start.scaled_to(batch_size=recipe.batch_size)
+        # Beyond 10 times the batch the rule has no betas, and their powers are given.
+        beta1, beta2 = by_root[-1].betas
+        assert (beta1, beta2) == pytest.approx((0.9**27, 0.999**27))
+        by_life = [d.recipe for d in found.trail if d.changed == "half_life" and d.accepted]
+        assert by_life[-1].batch_size == N_TRAIN
+        growth = N_TRAIN / by_root[-1].batch_size
+        assert by_life[-1].betas == pytest.approx((beta1, beta2**growth))
+        assert found.recipe.betas == by_life[-1].betas
+        told = "\n".join(found.notes)
+        assert "a batch 27 times as large would need betas of -1.7 and 0.973" in told
+        assert "at beta1 = 0.0581 the newest gradient weighs more" in told
+        assert told.count("of the training set") == 1
 
     def test_a_function_takes_one_of_momentum_and_betas(self, tune):
         with pytest.raises(ns.InputError, match="train takes momentum and betas: take one"):

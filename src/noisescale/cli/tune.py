@@ -12,6 +12,8 @@ from noisescale.cli.user_code import load_function
 from noisescale.errors import InputError
 from noisescale.jobs.progress import show_progress
 
+_TOLERANCE = 0.002
+
 
 def tune(
     function: Annotated[
@@ -28,8 +30,9 @@ def tune(
         typer.Option(help="Training examples, N. Default: the function's own n_train, if any."),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(help="The loss of score that you accept, shown at 95 %.")
-    ] = 0.002,
+        float | None,
+        typer.Option(help="The loss of score that you accept, shown at 95 %. Default: 0.002."),
+    ] = None,
     no_margin: Annotated[
         bool, typer.Option("--no-margin", help="Instead: no fall that is told from noise.")
     ] = False,
@@ -85,6 +88,9 @@ def tune(
     """The largest batch that costs no accuracy, with its learning rate and momentum."""
     from noisescale.tune import tune_large_batch
 
+    if no_margin and tolerance is not None:
+        raise InputError("--no-margin takes no --tolerance: give one of them.")
+    margin = _TOLERANCE if tolerance is None else tolerance
     train = load_function("the training function", function)
     size = getattr(train, "n_train", None) if n_train is None else n_train
     if size is None:
@@ -97,7 +103,7 @@ def tune(
             train,
             size,
             epochs=epochs,
-            tolerance=None if no_margin else tolerance,
+            tolerance=None if no_margin else margin,
             start=start,
             learning_rate=learning_rate,
             momentum=momentum,

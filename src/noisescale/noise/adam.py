@@ -224,9 +224,10 @@ class AdamRecipe(BatchRecipe, Displayed):
                 "and search for the learning rate"
             )
         if beta2 < min(_LOWEST[1], self.betas[1]):
+            n = round(1 / (1 - beta2))
             notes.append(
-                f"beta2 = {beta2:.3g} averages over {1 / (1 - beta2):.0f} updates only: the rule "
-                "assumes many"
+                f"beta2 = {beta2:.3g} averages over {n} update{'s' if n > 1 else ''} only: the "
+                "rule assumes many"
             )
         return notes
 

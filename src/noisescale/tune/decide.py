@@ -43,7 +43,11 @@ class Difference:
 
 
 def paired_difference(
-    candidate: Array, reference: Array, usual: float = 0.0, tolerance: float | None = None
+    candidate: Array,
+    reference: Array,
+    usual: float = 0.0,
+    tolerance: float | None = None,
+    among: int = 1,
 ) -> Difference:
     """Scores by seed, NaN where a run gave none.
 
@@ -51,6 +55,7 @@ def paired_difference(
     own spread badly (three accuracies may happen to differ by the same amount), so it counts as
     four differences more. A candidate that breaks down in some seed where the reference does not
     has fallen. ``tolerance`` is the loss that is no loss; None for the rule without a margin.
+    ``among`` comparisons share the 5 % of false findings.
     """
     both = np.isfinite(candidate) & np.isfinite(reference)
     differences = candidate[both] - reference[both]
@@ -66,10 +71,29 @@ def paired_difference(
         return Difference(mean, std, n, "fell")
     if n < 2:
         return Difference(mean, std, n, "unclear")
-    reach = float(stats.t.ppf(_LEVEL, freedom)) * std
+    reach = float(stats.t.ppf(1 - (1 - _LEVEL) / among, freedom)) * std
     if tolerance is None:
         return Difference(mean, std, n, _finding(mean, std, freedom), reach)
     return Difference(mean, std, n, _within(mean, reach, tolerance), reach)
+
+
+def seeds_to_decide(found: Difference, usual: float, tolerance: float, most: int) -> int | None:
+    """The fewest seeds, up to ``most``, that decide if the difference and its spread stay.
+
+    With v the variance of n differences and u the usual spread, the rule asks for
+
+        t s <= |d + tau|,    s^2 = ((n - 1) v + 4 u^2)/((n - 1 + 4) n),
+
+    t of n - 1 + 4 degrees of freedom; without the fours if u = 0.
+    """
+    weight = _WEIGHT if usual > 0 else 0
+    own = found.n_seeds - 1
+    v = max(0.0, ((own + weight) * found.n_seeds * found.std**2 - weight * usual**2) / own)
+    n = np.arange(found.n_seeds + 1, most + 1)
+    freedom = n - 1 + weight
+    s = np.sqrt(((n - 1) * v + weight * usual**2) / freedom / n)
+    enough = stats.t.ppf(_LEVEL, freedom) * s <= abs(found.mean + tolerance)
+    return int(n[enough.argmax()]) if enough.any() else None
 
 
 def usual_spread(scores: Array) -> float:

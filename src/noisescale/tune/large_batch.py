@@ -19,7 +19,7 @@ from noisescale.tune.margin import MarginTuner
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
 from noisescale.tune.result import TuneResult
 from noisescale.tune.scores import Budget, Trials
-from noisescale.tune.starting import around, first_recipe
+from noisescale.tune.starting import around, first_recipe, notes_of
 from noisescale.tune.stored import stored_name
 
 _FIRST = (8, 32, 128, 512)  # batch sizes of stage 1
@@ -110,6 +110,7 @@ def tune_large_batch(
         "weight_decay": weight_decay,
     }
     first, near = first_recipe(start, given, interface, n_train=n_train, epochs=epochs)
+    notes += notes_of(start)
     if near is not None and batch_sizes is not None:
         raise InputError("start and batch_sizes both say where stage 1 begins: give one of them.")
     plan = Plan(

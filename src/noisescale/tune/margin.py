@@ -3,10 +3,11 @@
 Every comparison is a test of non-inferiority against the best recipe so far. Three things follow
 that the rule without a margin lacks. A learning rate at which the score is poor is lowered like one
 at which there is none: after stage 1 a third of it is tried at the same batch, and taken as the new
-start if the first is shown to be worse by more than the tolerance. The recommendation is the
-largest batch of all that were measured as no worse, whatever stage measured it. And where noise is
-larger than the margin, or scores still rise as the learning rate falls, the result says that it is
-inconclusive, and what would decide it.
+start if the first is shown to be worse by more than the tolerance. Without a peak over batch sizes
+a third may be as poor, so then lower ones are tried too. The recommendation is the largest batch of
+all that were measured as no worse, whatever stage measured it. And where noise is larger than the
+margin, or scores still rise as the learning rate falls, the result says that it is inconclusive,
+and what would decide it.
 """
 
 import math
@@ -14,12 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import stats
 
-from noisescale.tune.decide import Difference
+from noisescale.tune.decide import Difference, seeds_to_decide
 from noisescale.tune.procedure import FACTOR, REDUCTIONS, Tuner, reason
 from noisescale.tune.result import TuneResult, in_words
-from noisescale.tune.scores import AnyRecipe, BudgetSpentError
+from noisescale.tune.scores import AnyRecipe, BudgetSpentError, means
 
 _WORDS = {
     "fell": "loses more than the tolerance",
@@ -27,6 +27,8 @@ _WORDS = {
     "held": "no worse, within the tolerance",
     "rose": "better beyond its noise",
 }
+_PARTS = ("a third", "a ninth", "1/27", "1/81", "1/243")  # of the learning rate, by FACTOR
+_MOST_SEEDS = 999  # that are worth naming
 
 
 @dataclass
@@ -34,7 +36,7 @@ class MarginTuner(Tuner):
     """The three stages with a tolerance."""
 
     unclear: list[tuple[AnyRecipe, Difference]] = field(default_factory=list)
-    poor: str | None = None  # how the score still rises as the learning rate falls
+    poor: tuple[str, float] | None = None  # that a lower learning rate is better, and which
 
     @property
     def tolerance(self) -> float:
@@ -42,41 +44,69 @@ class MarginTuner(Tuner):
         assert self.plan.tolerance is not None
         return self.plan.tolerance
 
-    def run(self) -> TuneResult:
-        """All stages, or as many as the budget allows; then the largest batch of them all."""
-        return replace(super().run(), tolerance=self.tolerance, inconclusive=self._inconclusive())
-
     def _find_batch_size(self) -> None:
         """Stage 1, at a lower learning rate where the score is poor."""
         for lowered in range(REDUCTIONS + 1):
             super()._find_batch_size()
             assert self.start is not None
-            better = self._better_below(self.start)
-            if better is None:
-                self.poor = None
+            self.poor = None  # what was said of the rate before: the budget may end here
+            self.poor = self._better_below(self.start)
+            if self.poor is None:
                 return
-            told = (
-                f"a third of the learning rate {self.start.learning_rate:.3g} scores {better} more"
-            )
-            self.poor = told
+            told, rate = self.poor
             self.notes.append(told)
-            rate = self.start.learning_rate / FACTOR
             self.progress.decided(f"stage 1: {told}; trying {rate:.3g}")
             self.trail = [replace(d, accepted=False) for d in self.trail]
             if lowered < REDUCTIONS:
                 self.plan = replace(self.plan, first=replace(self.plan.first, learning_rate=rate))
 
-    def _better_below(self, start: AnyRecipe) -> str | None:
-        """How much better a third of the learning rate is at the same batch, if that is shown."""
-        below = replace(start, learning_rate=start.learning_rate / FACTOR, notes=())
-        self.progress.line(f"stage 1: is a learning rate of {below.learning_rate:.3g} better?")
-        scores = self.trials.scores([start, below], self.plan.seeds)
-        found = self._compare(scores[0], scores[1])
-        worse = found.finding == "fell" and not np.isnan(scores).any()
-        shown = self._compare(scores[1], scores[0])
-        why = f"{shown}: a third of the learning rate is {'better' if worse else 'no better'}"
-        self._record(1, "learning_rate", below, scores[1], shown, False, why)
-        return f"{-found.mean:.3g} ± {found.std:.2g}" if worse else None
+    def _better_below(self, start: AnyRecipe) -> tuple[str, float] | None:
+        """The first lower learning rate that is shown to be better, with words; None if none is.
+
+        A peak over batch sizes shows that training responds: then a third is all that is tried.
+        Else one probe follows another, until one is better, or shown to be worse where the batch
+        size matters. Those after the first share the 5 % of one.
+        """
+        parts = _PARTS[:1] if self.resolved else _PARTS
+        flat = not self.resolved and self._flat()
+        if flat:  # the best observed may be where a run takes longest, or hardly any update
+            start = self._recipe(start.learning_rate, self._middle())
+        for k, part in enumerate(parts, 1):
+            below = replace(start, learning_rate=start.learning_rate / FACTOR**k, notes=())
+            self.progress.line(f"stage 1: is a learning rate of {below.learning_rate:.3g} better?")
+            scores = self.trials.scores([start, below], self.plan.seeds)
+            found = self._compare(scores[0], scores[1], 1 if k == 1 else len(parts) - 1)
+            better = found.finding == "fell" and not np.isnan(scores).any()
+            shown = self._compare(scores[1], scores[0])
+            last = better or k == len(parts) or (shown.finding == "fell" and not flat)
+            why = f"{shown}: {part} of the learning rate is {'better' if better else 'no better'}"
+            why += "" if last else f"; no peak is resolved, so {parts[k]} is tried"
+            self._record(1, "learning_rate", below, scores[1], shown, False, why)
+            if better:
+                told = f"{part} of the learning rate {start.learning_rate:.3g} scores "
+                return f"{told}{-found.mean:.3g} ± {found.std:.2g} more", below.learning_rate
+            if last:
+                break
+        if flat:
+            self.notes.append(
+                f"at learning rate {start.learning_rate:.3g} the score was not seen to depend on "
+                f"the batch size, and no rate down to {below.learning_rate:.3g} is better: make "
+                "sure that it is above chance"
+            )
+        return None
+
+    def _flat(self) -> bool:
+        """Whether no batch size of stage 1 is shown to lose more than the tolerance."""
+        found = self.scores[~np.isnan(self.scores).any(axis=1)]
+        best = found[means(found).argmax()]
+        among = max(1, len(found) - 1)
+        return all(self._compare(row, best, among).finding != "fell" for row in found)
+
+    def _middle(self) -> int:
+        """Of the batch sizes that gave scores."""
+        found = zip(self.sizes, means(self.scores), strict=True)
+        sizes = [size for size, mean in found if mean > -math.inf]
+        return sizes[len(sizes) // 2]
 
     def _grow(self, via: str) -> None:
         """Batches three times as large, as long as they are shown to be no worse."""
@@ -153,15 +183,16 @@ class MarginTuner(Tuner):
         return super()._result(complete, told)
 
     def _inconclusive(self) -> str | None:
-        if self.poor is not None:
-            assert self.current is not None
-            return (
-                f"{self.poor}: what is best at {self.current.learning_rate:.3g} is not what "
-                f"training can reach; give learning_rate={self.current.learning_rate / FACTOR:.2g} "
-                "or less."
-            )
         assert self.start is not None
         assert self.current is not None
+        if self.poor is not None:
+            told, rate = self.poor
+            return (
+                f"{told}: what is best at {self.current.learning_rate:.3g} is not what training "
+                f"can reach; give learning_rate={rate:.2g} or less."
+            )
+        if self.constant is not None:
+            return super()._inconclusive()
         if self.unclear and self.current.batch_size <= self.start.batch_size:
             recipe, found = self._most_promising(self.unclear)
             return f"noise hides whether {in_words(recipe)} is worse; {self._would_decide(found)}."
@@ -180,11 +211,9 @@ class MarginTuner(Tuner):
         """Seeds or a tolerance with which the same difference would be decided."""
         needed = found.reach - found.mean
         told = f"it scores {found}, and tolerance={_up(needed):g} would hold"
-        distance = abs(found.mean + self.tolerance)
-        spread = found.std * math.sqrt(found.n_seeds)
-        seeds = (float(stats.norm.ppf(0.95)) * spread / distance) ** 2 if distance > 0 else math.inf
-        if found.n_seeds < seeds < 1000:
-            told += f", or about max_seeds={math.ceil(seeds)} tell if the difference stays"
+        seeds = seeds_to_decide(found, self.usual, self.tolerance, _MOST_SEEDS)
+        if seeds is not None:
+            told += f", or about max_seeds={seeds} tell if the difference stays"
         return told
 
     def _told(self) -> str:

@@ -15,7 +15,7 @@ import scipy.optimize
 
 from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress
-from noisescale.noise import AdamRecipe
+from noisescale.noise import AdamRecipe, Recipe
 from noisescale.noise.adam import ADAM_RULES
 from noisescale.sweep.peak import find_peak
 from noisescale.tune.decide import Array, Difference, paired_difference, usual_spread
@@ -65,17 +65,26 @@ class Tuner:
     current: AnyRecipe | None = None
     start: AnyRecipe | None = None
     reference: AnyRecipe | None = None
+    base: AnyRecipe | None = None  # from which the batch grows in one way
     usual: float = 0.0  # the usual spread of a difference between recipes
+    sizes: list[int] = field(default_factory=list)  # of stage 1, and their scores
+    scores: Array = field(default_factory=lambda: np.empty((0, 0)))
+    resolved: bool = False  # whether these have a peak
+    constant: float | None = None  # the score, if it is the same for all of them
 
     def run(self) -> TuneResult:
         """All stages, or as many as the budget allows."""
         complete = True
         try:
             self._find_batch_size()
-            for way in self.plan.ways:
-                self._grow(way)
-            self._retune()
-            told = self._told()
+            if self.constant is None:
+                for way in self.plan.ways:
+                    self.base = self.current
+                    self._grow(way)
+                self._retune()
+                told = self._told()
+            else:
+                told = "No larger batch was tried: a score that never changes tells none apart."
         except BudgetSpentError as spent:
             complete = False
             told = f"Stopped early: {spent}. This is the best recipe so far."
@@ -115,6 +124,8 @@ class Tuner:
             k = int(np.argmax(means(scores)))
             if self.current is None or self.start is None:
                 self.current = self.start = self._recipe(rate, sizes[k])
+            if _same(scores):  # widening would follow nothing
+                break
             if k == 0 and sizes[0] > 1:
                 sizes.insert(0, max(1, sizes[0] // self.plan.spacing))
             elif k == len(sizes) - 1 and sizes[-1] < self.plan.limit:
@@ -127,9 +138,10 @@ class Tuner:
 
     def _settle(self, rate: float, sizes: list[int], scores: Array) -> None:
         """The optimum of stage 1, with words for a curve that has none."""
-        self._suspect(scores)
-        self.usual = usual_spread(scores)
+        self._suspect(rate, scores)
+        self.sizes, self.scores, self.usual = sizes, scores, usual_spread(scores)
         peak = find_peak(peak_frame(sizes, scores), metric="score")
+        self.resolved = peak.undetermined is None
         if peak.undetermined is None:
             assert peak.fitted is not None
             best = min(max(round(peak.fitted), 1), self.plan.limit)
@@ -147,7 +159,9 @@ class Tuner:
         """The best size observed, and why it is no more than that."""
         k = int(np.argmax(means(scores)))
         told = f"no peak is resolved ({reason}): the best observed is taken"
-        if sizes[k] == self.plan.limit:
+        if self.constant is not None:
+            told = "the score is the same for every batch size: any would do"
+        elif sizes[k] == self.plan.limit:
             told = (
                 f"the score still rises at the largest batch allowed, {sizes[k]}: a lower "
                 "learning rate would have its best batch below"
@@ -159,16 +173,20 @@ class Tuner:
             )
         return sizes[k], told
 
-    def _suspect(self, scores: Array) -> None:
-        """Scores that never change betray an argument without effect."""
+    def _suspect(self, rate: float, scores: Array) -> None:
+        """Scores that never change betray an argument without effect, or training that fails."""
+        self.constant = None
         found = scores[~np.isnan(scores).any(axis=1)]
         if not len(found) or np.ptp(found, axis=1).any():
             return
         note = "the score is the same for every seed: train seems to ignore seed, so the noise is "
         note += "not known and every difference counts"
-        if not np.ptp(found):
-            note = "the score is the same for every batch size and seed: train seems to ignore "
-            note += "what it is given"
+        if _same(found):
+            self.constant = float(found[0, 0])
+            note = (
+                f"the score is the same for every batch size and seed at learning rate {rate:.3g}: "
+            )
+            note += "train ignores what it is given, or does not learn"
         self.notes.append(note)
         warnings.warn(note, TuneWarning, stacklevel=6)
 
@@ -197,8 +215,12 @@ class Tuner:
         size = min(FACTOR * self.current.batch_size, self.plan.limit)
         if size < _WORTHWHILE * self.current.batch_size:
             return None
-        if isinstance(self.current, AdamRecipe):
-            return self.current.scaled_to(batch_size=size, rule=via)
+        if isinstance(self.base, AdamRecipe):
+            # From the base at once: beyond the square root's end its steps do not compose.
+            grown = self.base.scaled_to(batch_size=size, rule=via)
+            before = _notes_but(self.base, "a batch of ", "beta2 = ")  # which grown says anew
+            return replace(grown, notes=(*before, *grown.notes))
+        assert isinstance(self.current, Recipe)
         scaled = self.current.scaled_to(batch_size=size, via=via)
         return replace(scaled, notes=())  # its own are worked out anew
 
@@ -245,16 +267,18 @@ class Tuner:
 
     def _nearby(self, centre: AnyRecipe) -> list[AnyRecipe]:
         sizes = {round(share * centre.batch_size) for share in _NEARBY} - {centre.batch_size, 0}
+        # A Recipe works its notes out anew; an AdamRecipe has them from the way that it grew.
+        notes = _notes_but(centre, "a batch of ") if isinstance(centre, AdamRecipe) else ()
         return [
-            replace(centre, batch_size=size, notes=())
+            replace(centre, batch_size=size, notes=notes)
             for size in sorted(sizes)
             if size <= self.plan.limit
         ]
 
     # ----------------------------------------------------------------------------------------------
 
-    def _compare(self, scores: Array, reference: Array) -> Difference:
-        return paired_difference(scores, reference, self.usual, self.plan.tolerance)
+    def _compare(self, scores: Array, reference: Array, among: int = 1) -> Difference:
+        return paired_difference(scores, reference, self.usual, self.plan.tolerance, among)
 
     def _recipe(self, rate: float, size: int) -> AnyRecipe:
         return replace(self.plan.first, learning_rate=rate, batch_size=size, notes=())
@@ -308,6 +332,18 @@ class Tuner:
             told += f"; a loss below about {2 * max(seen):.2g} would not have been seen"
         return told + "."
 
+    def _inconclusive(self) -> str | None:
+        """Why nothing is recommended, and what would decide it."""
+        if self.constant is None:
+            return None
+        assert self.start is not None
+        return (
+            f"the score is {self.constant:.4g} for every batch size and seed at learning rate "
+            f"{self.start.learning_rate:.3g}, so that none can be told from another; make sure "
+            "that train uses what it is given and that this is neither chance nor the best score "
+            "there is, and give another learning_rate."
+        )
+
     def _result(self, complete: bool, told: str) -> TuneResult:
         if self.current is None or self.start is None:
             raise InputError(
@@ -330,6 +366,8 @@ class Tuner:
             seconds_per_update=update,
             seconds_per_example=example,
             notes=tuple(dict.fromkeys((*self.notes, *self.current.notes))),
+            tolerance=self.plan.tolerance,
+            inconclusive=self._inconclusive(),
         )
 
 
@@ -349,6 +387,16 @@ def reason(found: Difference, scores: Array, words: dict[str, str] = _OF_A_FALL)
     if broken := int(np.isnan(scores).sum()):
         return f"training gave no score in {broken} of {len(scores)} seeds"
     return f"{found}: {words[found.finding]}"
+
+
+def _notes_but(recipe: AnyRecipe, *beginnings: str) -> tuple[str, ...]:
+    return tuple(note for note in recipe.notes if not note.startswith(beginnings))
+
+
+def _same(scores: Array) -> bool:
+    """Whether every run of two recipes or more scores the same, where there are scores."""
+    found = scores[~np.isnan(scores).any(axis=1)]
+    return len(found) > 1 and not np.ptp(found)
 
 
 def _time_of_an_update(trials: Trials) -> tuple[float, float]:

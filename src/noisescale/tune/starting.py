@@ -35,6 +35,12 @@ def first_recipe(
     return replace(made, notes=()), near
 
 
+def notes_of(start: Any) -> list[str]:
+    """What a predicted batch size says of itself; a recipe's notes are of that recipe alone."""
+    told = () if isinstance(start, (Recipe, AdamRecipe)) else getattr(start, "notes", ())
+    return [f"start: {str(note).rstrip('.')}" for note in told]
+
+
 def around(near: float, limit: int) -> list[int]:
     """Half of it, itself and twice it, as far as there is room."""
     middle = min(max(1, round(near)), limit)
@@ -64,9 +70,14 @@ def _from_recipe(
             f"train takes {takes}: give it the other kind."
         )
     if start.n_train not in (None, n_train):
+        told = f"start is for n_train={start.n_train}, and train has {n_train}: "
+        if isinstance(start, AdamRecipe):
+            raise InputError(
+                f"{told}no rule says how Adam's batch size goes with that, so keep it, "
+                f"start.scaled_to(n_train={n_train}, batch_size={start.batch_size})."
+            )
         raise InputError(
-            f"start is for n_train={start.n_train}, and train has {n_train}: scale it first, "
-            f"start.scaled_to(n_train={n_train}, epochs={epochs:g})."
+            f"{told}scale it first, start.scaled_to(n_train={n_train}, epochs={epochs:g})."
         )
     if start.unit != "examples":
         raise InputError(f"start counts {start.unit}, and train takes examples.")
