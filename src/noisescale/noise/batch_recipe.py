@@ -6,7 +6,14 @@ from typing import Any
 
 from noisescale.checks import check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.devices import Devices, check_units, layout, layouts, unit_notes
+from noisescale.noise.devices import (
+    Devices,
+    check_units,
+    layout,
+    layouts,
+    less_accumulation,
+    unit_notes,
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -102,7 +109,11 @@ class BatchRecipe:
             gradient_accumulation_steps=gradient_accumulation_steps,
             max_per_device_batch_size=max_per_device_batch_size,
         )
-        return lines(self, trainer, devices)
+        text = lines(self, trainer, devices)
+        if per_device_batch_size is None and gradient_accumulation_steps is None:
+            hint = less_accumulation(devices, max_per_device_batch_size)
+            text = text if hint is None else f"# {hint}\n{text}"
+        return text
 
     def _shared(self) -> dict[str, Any]:
         """The quantities of the run, for ``to_dict``."""
