@@ -30,6 +30,7 @@ POWER = PAPER_LAW.power  # alpha
 EPOCHS = PAPER_LAW.epochs  # c
 SHARPNESS = PAPER_LAW.sharpness  # q
 
+OWN_LENGTH = "give the recipe its own"
 _BINDS = {
     "noise": "the noise binds: the batch grows with a low power of N, and with the learning rate",
     "epochs": (
@@ -126,7 +127,7 @@ def _by_one_point(
             epochs, terms = length["steps"] * recipe.batch_size / recipe.n_train, "updates"
         notes.append(
             f"the tuned run is taken to have had as many {terms}, because its epochs are not "
-            "known: give the recipe its own"
+            f"known: {OWN_LENGTH}"
         )
     choice = batch_for_more_data(
         recipe.batch_size,
