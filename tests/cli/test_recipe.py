@@ -174,6 +174,22 @@ def test_a_stream_and_a_batch_that_does_not_divide():
     assert refused.sentence.startswith("a batch of 1000 cannot be made of 16 devices")
 
 
+def test_every_column_has_the_length_that_was_asked_for():
+    more = ("--epochs=90", "--to-n-train=200000", "--to-steps=20000", "--to-batch-size=1024")
+    shown = json.loads(run(*TUNED, *more, "--json").out)
+    for rule in ("two-branch law", "linear rule", "exact rule"):
+        assert shown[rule]["steps"] == 20_000
+        assert shown[rule]["epochs"] == pytest.approx(102.4)
+    done = run(*TUNED, *more, "--script=transformers").out
+    (row,) = (line for line in done.splitlines() if line.startswith("updates in all"))
+    assert row.split()[3:] == ["17,578", "20,000", "20,000", "20,000"]
+    assert "max_steps=20000,  # updates: 102.4 epochs" in done
+    linear = run(*TUNED, *more[:3], "--rule=linear", "--script=pytorch")
+    assert "max_steps = 20000  # updates: 102.4 epochs" in linear.out
+    both = run(*TUNED, "--to-n-train=200000", "--to-steps=9", "--to-epochs=9")
+    assert "both say how long the run is: give one." in both.sentence
+
+
 OLD = ("--per-device-batch-size=32", "--gradient-accumulation-steps=2", "--world-size=4")
 
 

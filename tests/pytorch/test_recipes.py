@@ -72,7 +72,7 @@ def test_a_pytorch_loop(recipe):
             optimizer.step()
             optimizer.zero_grad()
             updates += 1
-            if "warmup" in script:
+            if "# warmup.step() after every optimizer.step()" in text.splitlines():
                 script["warmup"].step()
     assert (set(sizes), steps, updates) == ({8}, 4, N // 32)
     read_back(optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4)
@@ -277,6 +277,28 @@ def test_a_growing_batch_in_lightning(tmp_path):
     trainer.fit(module, torch.utils.data.DataLoader(data(), batch_size=4))
     # 16 batches an epoch, of which 1, 1, 2, 4 make an update.
     assert module.updates == [16, 32, 40, 44]
+
+
+@pytest.mark.parametrize(
+    ("length", "updates"), [({"steps": 7}, 7), ({"epochs": 3}, 6), ({"epochs": 0.5}, 1)]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_script_trains_as_long_as_was_asked_for(length, updates, tmp_path):
+    from torch.utils.data import DataLoader
+
+    tuned = ns.Recipe(learning_rate=0.1, batch_size=16, n_train=N // 2, epochs=5)
+    there = tuned.scaled_to(n_train=N, batch_size=32, **length)
+    trainer, _ = train_by_the_trainer(there.to("transformers"), tmp_path)
+    assert trainer.state.global_step == updates
+    trainer, _ = train_by_lightning(there.to("lightning"), tmp_path)
+    assert trainer.global_step == updates
+    script = {"torch": torch, "DataLoader": DataLoader, "train_set": data()}
+    script["model"] = torch.nn.Linear(3, 2)
+    exec(there.to("pytorch"), script)
+    if "max_steps" in script:
+        assert script["max_steps"] == updates
+    else:
+        assert script["num_epochs"] * len(script["loader"]) == updates
 
 
 def parameters():

@@ -187,8 +187,7 @@ class _Pasted:
         return [way.to_dict() for way in self._devices.layouts(self._recipe)[:100]]
 
     def ways(self, *, asked: bool) -> list[str]:
-        words = self._devices.in_words(self._recipe, pasted=asked)
-        return [f"{self.name}: {said}" for said in words]
+        return self._devices.in_words(self.name, self._recipe, pasted=asked)
 
 
 def _document(recipes: Recipes, refused: Refusals, pasted: _Pasted) -> dict[str, Any]:
@@ -227,14 +226,15 @@ def _scaled_sgd(
     if rule == _LAW and not more_data:
         raise InputError("--rule law is for a new --to-n-train: leave it out.")
     length = [f"--to-{name}" for name in ("epochs", "steps") if moves[name] is not None]
-    if length and _LAW not in rules:
-        raise InputError(f"{length[0]} goes with --to-n-train and the law: leave it out.")
+    if length and not more_data:
+        raise InputError(f"{length[0]} goes with --to-n-train: leave it out.")
+    if len(length) > 1:
+        raise InputError("--to-epochs and --to-steps both say how long the run is: give one.")
 
     def scaled(name: str) -> Recipe:
         if name != _LAW:
-            kept = {"via": moves["via"], "multiple_of": moves["multiple_of"]}
-            return tuned.scaled_to(**changes, **kept, rule=name)
-        if len(length) != 1:
+            return tuned.scaled_to(**changes, **moves, rule=name)
+        if not length:
             raise InputError(
                 "with another number of examples the best batch size depends on the length of the "
                 "run: give --to-epochs or --to-steps, one of them."

@@ -138,8 +138,8 @@ class NewDevices:
         ways = recipe.layouts(world_size=self.world_size, max_per_device_batch_size=self._at_most())
         return (first, *(way for way in ways if way != first))
 
-    def in_words(self, recipe: BatchRecipe, *, pasted: bool) -> list[str]:
-        """How the batch is shared out, if devices were named; or why it cannot be.
+    def in_words(self, name: str, recipe: BatchRecipe, *, pasted: bool) -> list[str]:
+        """How the batch of the recipe so named is shared out, if devices were; or why it cannot be.
 
         ``pasted``: whether lines to paste were asked for, which put it all on one device.
         """
@@ -148,19 +148,19 @@ class NewDevices:
         try:
             ways = self.layouts(recipe)
         except InputError as error:
-            return [str(error)]
+            return [f"{name}: {error}"]
         shown = "; or ".join(str(way) for way in ways[:_SHOWN])
         more = f"; and {len(ways) - _SHOWN} more" if len(ways) > _SHOWN else ""
-        words = [f"{recipe.examples} examples an update are {shown}{more}"]
+        words = [f"{name}: {recipe.examples} examples an update are {shown}{more}"]
         told = (self.asked.per_device, self.asked.accumulation) != (None, None)
         if told or ways[0] == self.in_full():
             return words
         most = self._at_most()
         if (hint := less_accumulation(ways[0], most)) is not None:
-            words.append(hint)
+            words.append(f"{name}: {hint}")
         if self.most is None and most is not None and most * self.world_size < recipe.examples:
             words.append(
-                f"a device is given no more than the {most} that it held in the tuned run: "
+                f"{name}: a device is given no more than the {most} that it held in the tuned run: "
                 "--max-per-device-batch-size allows more"
             )
         return words

@@ -62,5 +62,5 @@ def _quantities(recipe: Recipe | AdamRecipe) -> dict[str, str]:
     if recipe.n_train is not None:
         rows["steps per epoch"] = f"{recipe.steps_per_epoch:,.1f}"
         if recipe.epochs is not None:
-            rows["updates in all"] = f"{recipe.steps_per_epoch * recipe.epochs:,.0f}"
+            rows["updates in all"] = f"{recipe.steps:,.0f}"
     return rows

@@ -241,6 +241,7 @@ class AdamRecipe(BatchRecipe, Displayed):
             "decoupled": self.decoupled,
             **self._shared(),
             "steps_per_epoch": None if self.n_train is None else self.steps_per_epoch,
+            "steps": None if self.epochs is None else self.steps,
             "notes": list(self.notes),
         }
 
