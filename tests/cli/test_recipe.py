@@ -190,6 +190,13 @@ def test_every_column_has_the_length_that_was_asked_for():
     assert "both say how long the run is: give one." in both.sentence
 
 
+def test_an_interval_without_an_upper_end():
+    more = ("--epochs=90", "--to-n-train=200000", "--to-epochs=16")
+    assert "[323, no upper end]\n" in run(*TUNED, *more, "--rule=law", "--quiet").out
+    shown = json.loads(run(*TUNED, *more, "--json").out)["two-branch law"]
+    assert shown["batch_size_interval"][1] is None
+
+
 OLD = ("--per-device-batch-size=32", "--gradient-accumulation-steps=2", "--world-size=4")
 
 

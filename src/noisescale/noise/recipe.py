@@ -54,7 +54,8 @@ class Recipe(BatchRecipe, Displayed):
         length_in: ``"epochs"`` or ``"steps"``, in which the run's length was asked for; lines to
             paste have it so. ``steps`` has the updates in all.
         batch_size_interval, branch: of a batch that follows more data: what one tuned recipe
-            leaves open, and whether ``"noise"`` or ``"epochs"`` bind.
+            leaves open, infinite where it has no upper end (None in ``to_dict``), and whether
+            ``"noise"`` or ``"epochs"`` bind.
         notes: what to watch out for, in words; not part of equality.
 
     >>> import noisescale as ns
@@ -394,7 +395,9 @@ class Recipe(BatchRecipe, Displayed):
             "effective_learning_rate": self.effective_learning_rate,
             "steps_per_epoch": None if self.n_train is None else self.steps_per_epoch,
             "steps": None if self.epochs is None else self.steps,
-            "batch_size_interval": None if interval is None else list(interval),
+            "batch_size_interval": None
+            if interval is None
+            else [end if math.isfinite(end) else None for end in interval],
             "branch": self.branch,
             "notes": list(self.notes),
         }
