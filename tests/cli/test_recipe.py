@@ -152,6 +152,13 @@ def test_more_devices_with_the_whole_batch_given():
     assert "# x 1 device: 512 examples an update" in alone.out
 
 
+def test_adamw_without_a_weight_decay_says_which_was_taken():
+    adamw = ("--optimizer=adamw", "--to-batch-size=512")
+    assert "PyTorch's AdamW has 0.01 unless told otherwise" in run(*TUNED, *adamw).out
+    for told in (("--weight-decay=0",), ("--optimizer=adam",)):
+        assert "taken to be 0" not in run(*TUNED, *adamw, *told).out
+
+
 def test_twice_the_data_and_twice_the_batch_with_adam():
     adam = ("--optimizer=adamw", "--weight-decay=0.1", "--to-n-train=100000", "--to-batch-size=512")
     done = run(*TUNED, *adam)

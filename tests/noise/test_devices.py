@@ -185,6 +185,15 @@ def test_a_batch_that_moves_becomes_a_multiple():
         tuned.scaled_to(n_train=500, epochs=90, multiple_of=600)
 
 
+def test_a_training_set_that_may_count_sequences_is_asked_about():
+    notes = recipe(batch_size=524_288, n_train=600_000).notes
+    assert notes[0] == (
+        "an epoch of 600000 tokens is 1.14 updates: is n_train in tokens? If it counts sequences, "
+        "it is 614400000"
+    )
+    assert recipe(batch_size=524_288, n_train=600_000 * 1024).notes == ()
+
+
 def test_tokens_given_as_examples_are_noted():
     (note,) = ns.Recipe(
         learning_rate=0.1, batch_size=524_288, n_train=10**10, sequence_length=2048

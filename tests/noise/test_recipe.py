@@ -158,6 +158,7 @@ RECIPE = ns.Recipe(learning_rate=0.1, batch_size=10, n_train=100, momentum=0.5)
             lambda: RECIPE.scaled_to(n_train=200, law=ns.PAPER_LAW, rule="exact"),
             "law goes with a new n_train and without a rule",
         ),
+        (lambda: RECIPE.scaled_to(n_train=200, epochs=3, law=3), "law must be .* got int"),
         (lambda: replace(RECIPE, length_in="days"), "length_in must be one of epochs, steps"),
         (lambda: RECIPE.scaled_to(batch_size=20, via="batch_size"), "cannot both be set"),
         (lambda: RECIPE.scaled_to(batch_size=20, via="n_train"), "via must be one of"),
@@ -281,6 +282,14 @@ def test_the_length_asked_for_is_kept_whatever_else_changes(changes, length):
     assert f"max_steps={round(there.steps)})  # updates: " in lines["lightning"]
     last = f"max_steps={value}," if name == "steps" else f"num_train_epochs={value},"
     assert last in lines["transformers"]
+
+
+def test_less_than_an_update_is_said():
+    tiny = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, epochs=0.001)
+    assert tiny.to("lightning").splitlines()[1] == (
+        "trainer = Trainer(accumulate_grad_batches=1, max_steps=1)  "
+        "# updates: less than one in 0.001 epochs"
+    )
 
 
 def test_another_batch_later_keeps_the_epochs():

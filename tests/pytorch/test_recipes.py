@@ -397,6 +397,9 @@ def test_tokens_from_what_a_device_holds():
             batch_size=32_768,
         )
 
+    with pytest.raises(InputError, match="needs sequence_length, the tokens of one example"):
+        ns.Recipe.from_optimizer(adamw, per_device_batch_size=8, unit="tokens")
+
 
 @pytest.mark.parametrize(
     ("make", "message"),

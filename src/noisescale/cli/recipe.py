@@ -21,6 +21,10 @@ from noisescale.noise.scale import RULES
 Refusals = Mapping[str, InputError]
 _LAW = "law"
 _NAMES = {"square_root": "square-root rule", "half_life": "half-life rule", _LAW: "two-branch law"}
+_NO_DECAY = (
+    "weight decay is taken to be 0, as transformers' Trainer has it: PyTorch's AdamW has 0.01 "
+    "unless told otherwise, so say --weight-decay"
+)
 
 
 class Optimizer(StrEnum):
@@ -65,7 +69,9 @@ def recipe(
     beta1: Annotated[float | None, typer.Option(help="Of adam. Default: 0.9.")] = None,
     beta2: Annotated[float | None, typer.Option(help="Of adam. Default: 0.999.")] = None,
     eps: Annotated[float | None, typer.Option(help="Of adam. Default: 1e-8.")] = None,
-    weight_decay: Annotated[float, typer.Option(help="Decoupled in adamw.")] = 0.0,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Decoupled in adamw. Default: 0.")
+    ] = None,
     warmup_steps: Annotated[int | None, typer.Option(help="Updates of warm-up.")] = None,
     to_batch_size: Annotated[int | None, typer.Option(help="The new B.")] = None,
     to_n_train: Annotated[
@@ -112,7 +118,7 @@ def recipe(
         "batch_size": size,
         "n_train": n_train,
         "epochs": epochs,
-        "weight_decay": weight_decay,
+        "weight_decay": 0.0 if weight_decay is None else weight_decay,
         "warmup_steps": warmup_steps,
         "unit": unit,
         "sequence_length": sequence_length,
@@ -157,6 +163,7 @@ def recipe(
             betas=betas,
             eps=1e-8 if eps is None else eps,
             decoupled=optimizer is Optimizer.adamw,
+            notes=(_NO_DECAY,) * (optimizer is Optimizer.adamw and weight_decay is None),
         )
         recipes, refused = _scaled_adam(adam, changes, rule)
     pasted = _Pasted(recipes, devices)

@@ -17,6 +17,7 @@ from noisescale.errors import InputError
 UNITS = ("examples", "tokens")
 _MANY_TOKENS = 10**8  # in one update: nobody trains with as many
 _ALL_TOKENS = 10**14  # in a training set: nobody has as many
+_FEW_UPDATES = 10  # in an epoch: a batch of more than a tenth of the data
 _PARTS = ("per_device_batch_size", "gradient_accumulation_steps", "world_size")
 
 
@@ -217,10 +218,17 @@ def whole_steps(batch_size: float, step: int, most: int) -> int:
 def unit_notes(
     batch_size: int, n_train: int | None, unit: str, sequence_length: int | None
 ) -> list[str]:
-    """A word where tokens seem to have been given as examples."""
-    if unit != "examples" or sequence_length is None:
+    """A word where tokens seem to have been given as examples, or sequences as tokens."""
+    if sequence_length is None:
         return []
     notes = []
+    if unit == "tokens":
+        if n_train is not None and sequence_length > 1 and n_train < _FEW_UPDATES * batch_size:
+            notes.append(
+                f"an epoch of {n_train} tokens is {n_train / batch_size:.3g} updates: is n_train "
+                f"in tokens? If it counts sequences, it is {n_train * sequence_length}"
+            )
+        return notes
     for what, count, most, when in (
         ("a batch", batch_size, _MANY_TOKENS, " an update"),
         ("a training set", n_train or 0, _ALL_TOKENS, ""),
@@ -233,12 +241,18 @@ def unit_notes(
     return notes
 
 
-def _check_tokens(batch_size: int, sequence_length: int | None) -> None:
+def check_sequence_length(sequence_length: int | None) -> int:
+    """The tokens of one example, of a batch in tokens."""
     if sequence_length is None:
         raise InputError(
             "a batch in tokens needs sequence_length, the tokens of one example: scripts count "
             "examples."
         )
+    return check_whole("sequence_length", sequence_length, at_least=1)
+
+
+def _check_tokens(batch_size: int, sequence_length: int | None) -> None:
+    sequence_length = check_sequence_length(sequence_length)
     if batch_size < sequence_length:
         raise InputError(
             f"a batch of {batch_size} tokens is less than one sequence of {sequence_length}: if "

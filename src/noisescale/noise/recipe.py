@@ -213,6 +213,11 @@ class Recipe(BatchRecipe, Displayed):
         length = check_length(epochs, steps)
         if length and "n_train" not in changes:
             raise InputError("epochs and steps go with a new n_train: leave them out.")
+        if law is not None and not isinstance(law, BatchSizeLaw):
+            raise InputError(
+                "law must be a noisescale.BatchSizeLaw, such as fit_batch_size_law gives, got "
+                f"{type(law).__name__}."
+            )
         if law is not None and not by_law:
             raise InputError("law goes with a new n_train and without a rule: leave it out.")
         step = batch_step(multiple_of, self.unit, self.sequence_length)

@@ -125,7 +125,8 @@ def _length(recipe: BatchRecipe) -> int:
 def _the_other(recipe: BatchRecipe) -> str:
     """The same length in updates, if it is in epochs; else in epochs."""
     if not _by_epochs(recipe):
-        return f"updates: {recipe.epochs:.4g} epochs"
+        least = "" if recipe.steps > 0.5 else "less than one in "
+        return f"updates: {least}{recipe.epochs:.4g} epochs"
     about = "" if recipe.steps_per_epoch.is_integer() else "about "
     return f"{about}{recipe.steps:.0f} updates"
 
