@@ -46,6 +46,18 @@ def test_recipes_side_by_side():
             ("--per-device-batch-size", "64", "--world-size", "2"),
             "batch_size 256 is not 64 a device x 1 accumulated x 2 devices = 128",
         ),
+        (
+            ("--world-size", "512", "--to-batch-size", "1024"),
+            "256 cannot be made of 512 devices: the smallest that can is 512; if 256 is what one",
+        ),
+        (
+            ("--gradient-accumulation-steps", "3", "--world-size", "7"),
+            "256 cannot be made of 3 accumulated on 7 devices: 252 = 12 x 21 and 273 = 13 x 21 can",
+        ),
+        (
+            ("--to-batch-size", "1000", "--to-world-size", "16", "--script", "pytorch"),
+            "a batch of 1000 cannot be made of 16 devices: 992 = 62 x 16 and 1008 = 63 x 16 can.",
+        ),
         (("--to-batch-size", "512", "--via", "magic"), "via must be one of"),
         (("--to-batch-size", "64", "--via", "momentum"), "below 0"),
         (("--to-batch-size", "512", "--rule", "cubic"), "rule must be one of linear, exact, law"),
@@ -119,7 +131,10 @@ def test_more_data_by_the_law_beside_the_papers_rule():
 def test_a_batch_that_moves_is_one_that_the_devices_share():
     more = ("--epochs=90", "--to-n-train=400000", "--to-epochs=90", "--world-size=16")
     done = run(*TUNED, *more, "--rule=law")
-    assert "416 examples an update are 26 a device x 1 accumulated x 16 devices" in done.out
+    assert "416 examples an update are 13 a device x 2 accumulated x 16 devices" in done.out
+    assert "no more than the 16 that it held in the tuned run" in done.out
+    more_memory = run(*TUNED, *more, "--rule=law", "--max-per-device-batch-size=32")
+    assert "416 examples an update are 26 a device x 1 accumulated x 16 devi" in more_memory.out
     shown = json.loads(run(*TUNED, *more, "--json").out)
     assert shown["linear rule"]["batch_size"] == 2048
 
@@ -131,10 +146,17 @@ def test_more_devices_with_the_whole_batch_given():
     assert "512 examples an update are 8 a device x 1 accumulated x 64 devices" in done.out
     assert "# square-root rule\nloader = DataLoader(train_set, batch_size=8, sampler=" in done.out
     per_device = run(*adamw, "--world-size=128", "--to-world-size=256")
-    assert "if 64 is what one device holds, say per_device_batch_size" in per_device.sentence
+    assert "if 64 is what one device holds, say --per-device-batch-size" in per_device.sentence
     alone = run(*adamw, "--to-batch-size=512", "--script=transformers")
     assert "--max-per-device-batch-size share it out" in alone.out
     assert "# x 1 device: 512 examples an update" in alone.out
+
+
+def test_adamw_without_a_weight_decay_says_which_was_taken():
+    adamw = ("--optimizer=adamw", "--to-batch-size=512")
+    assert "PyTorch's AdamW has 0.01 unless told otherwise" in run(*TUNED, *adamw).out
+    for told in (("--weight-decay=0",), ("--optimizer=adam",)):
+        assert "taken to be 0" not in run(*TUNED, *adamw, *told).out
 
 
 def test_twice_the_data_and_twice_the_batch_with_adam():
@@ -155,4 +177,79 @@ def test_a_stream_and_a_batch_that_does_not_divide():
     )
     shown = json.loads(run(*stream, "--to-world-size=16", "--json").out)
     assert "cannot be made" in shown["refused"]["script"]
-    assert run(*stream, "--to-world-size=16", "--script=pytorch").code == 2
+    refused = run(*stream, "--to-world-size=16", "--script=pytorch")
+    assert refused.sentence.startswith("a batch of 1000 cannot be made of 16 devices")
+
+
+def test_every_column_has_the_length_that_was_asked_for():
+    more = ("--epochs=90", "--to-n-train=200000", "--to-steps=20000", "--to-batch-size=1024")
+    shown = json.loads(run(*TUNED, *more, "--json").out)
+    for rule in ("two-branch law", "linear rule", "exact rule"):
+        assert shown[rule]["steps"] == 20_000
+        assert shown[rule]["epochs"] == pytest.approx(102.4)
+    done = run(*TUNED, *more, "--script=transformers").out
+    (row,) = (line for line in done.splitlines() if line.startswith("updates in all"))
+    assert row.split()[3:] == ["17,578", "20,000", "20,000", "20,000"]
+    assert "max_steps=20000,  # updates: 102.4 epochs" in done
+    linear = run(*TUNED, *more[:3], "--rule=linear", "--script=pytorch")
+    assert "max_steps = 20000  # updates: 102.4 epochs" in linear.out
+    both = run(*TUNED, "--to-n-train=200000", "--to-steps=9", "--to-epochs=9")
+    assert "both say how long the run is: give one." in both.sentence
+
+
+def test_an_interval_without_an_upper_end():
+    more = ("--epochs=90", "--to-n-train=200000", "--to-epochs=16")
+    assert "[323, no upper end]\n" in run(*TUNED, *more, "--rule=law", "--quiet").out
+    shown = json.loads(run(*TUNED, *more, "--json").out)["two-branch law"]
+    assert shown["batch_size_interval"][1] is None
+
+
+OLD = ("--per-device-batch-size=32", "--gradient-accumulation-steps=2", "--world-size=4")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((*OLD,), (32, 2, 4)),
+        ((*OLD, "--to-gradient-accumulation-steps=4"), (32, 4, 4)),
+        ((*OLD, "--to-world-size=6"), (32, 2, 6)),
+        ((*OLD, "--to-per-device-batch-size=48"), (48, 2, 4)),
+        # Split anew, and no more on a device than before, unless told otherwise.
+        ((*OLD, "--to-batch-size=1024"), (32, 8, 4)),
+        ((*OLD, "--to-batch-size=480"), (30, 4, 4)),
+        ((*OLD, "--to-batch-size=1024", "--to-world-size=32"), (32, 1, 32)),
+        ((*OLD, "--to-batch-size=1024", "--max-per-device-batch-size=64"), (64, 4, 4)),
+        ((*OLD, "--to-world-size=6", "--max-per-device-batch-size=16"), (16, 4, 6)),
+        ((*OLD, "--to-batch-size=1024", "--to-per-device-batch-size=128"), (128, 2, 4)),
+        ((*OLD, "--to-batch-size=1024", "--to-gradient-accumulation-steps=4"), (64, 4, 4)),
+        (("--batch-size=240", "--gradient-accumulation-steps=3", "--world-size=4"), (20, 3, 4)),
+        (("--batch-size=256", "--world-size=4", "--to-batch-size=1024"), (64, 4, 4)),
+    ],
+)
+def test_the_lines_have_the_devices_that_were_named(options, expected):
+    start = ("recipe", "--learning-rate=0.1", *options)
+    per_device, steps, world_size = expected
+    shown = json.loads(run(*start, "--json").out)
+    assert tuple(shown["layouts"][0].values()) == expected
+    pytorch = run(*start, "--script=pytorch").out
+    assert f"batch_size={per_device}, sampler=DistributedSampler(train_set)" in pytorch
+    assert (f"accumulation_steps = {steps}\n" in pytorch) is (steps > 1)
+    assert f"x {world_size} devices: " in pytorch
+    transformers = run(*start, "--script=transformers").out
+    assert f"per_device_train_batch_size={per_device},\n" in transformers
+    assert f"gradient_accumulation_steps={steps},  # x {world_size} devices: " in transformers
+    lightning = run(*start, "--script=lightning").out
+    assert f"DataLoader(train_set, batch_size={per_device}, shuffle=True" in lightning
+    assert f"Trainer(devices={world_size}, accumulate_grad_batches={steps})" in lightning
+
+
+def test_notes_name_options():
+    stream = ("recipe", "--learning-rate=0.1", "--batch-size=256", "--to-batch-size=512")
+    assert "choose --rule linear, in which N has no part" in run(*stream).out
+    more = run(*TUNED, "--to-n-train=100000", "--to-epochs=20").out
+    assert "grew more slowly than N: the two-branch law has what was measured" in more
+    assert "because its epochs are not known: give --epochs\n" in more
+    alone = run(*TUNED, "--to-n-train=100000", "--rule=linear").out
+    assert "--to-epochs or --to-steps without --rule give what was measured" in alone
+    tokens = run(*TUNED, "--unit", "tokens", "--sequence-length", "1024")
+    assert tokens.sentence.endswith("if 256 counts sequences, say --unit examples.")

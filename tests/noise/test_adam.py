@@ -76,6 +76,17 @@ def test_betas_too_small_for_the_rule_are_noted():
     assert slow.scaled_to(batch_size=128).notes == ()
 
 
+def test_a_beta_at_the_end_of_the_rule_is_zero():
+    adam = ns.AdamRecipe(learning_rate=1e-3, batch_size=256, n_train=10**6)
+    end = adam.scaled_to(batch_size=adam.largest_batch_size)
+    assert (end.batch_size, end.betas[0]) == (2560, 0.0)
+    assert any(note.startswith("at beta1 = 0 the newest") for note in end.notes)
+    short = replace(adam, betas=(0.9, 0.95)).scaled_to(batch_size=2560)
+    assert "beta2 = 0.5 averages over 2 updates only: the rule assumes many" in short.notes
+    none = replace(adam, betas=(0.9, 0.9)).scaled_to(batch_size=2560)
+    assert "beta2 = 0 averages over 1 update only: the rule assumes many" in none.notes
+
+
 @given(
     st.floats(0, 0.9999),
     st.floats(0, 0.9999),

@@ -1,5 +1,6 @@
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import noisescale as ns
 from noisescale.errors import InputError
-from noisescale.noise.devices import Devices, layout, layouts, whole_batch
+from noisescale.noise.devices import Devices, layout, layouts, less_accumulation, whole_batch
 
 
 @given(st.integers(1, 5000), st.integers(1, 16), st.integers(1, 600))
@@ -49,6 +50,57 @@ def test_what_is_fixed_stays():
         InputError, match="5 cannot .*: the smallest that can is 16; if 5 is what one device"
     ):
         layout(5, world_size=2, per_device_batch_size=8)
+
+
+def test_what_a_device_holds_is_never_exceeded():
+    with pytest.raises(
+        InputError, match="^64 a device x 1 accumulated x 2 devices is more .* of 32[.]$"
+    ):
+        layout(128, world_size=2, per_device_batch_size=64, max_per_device_batch_size=32)
+    with pytest.raises(InputError, match="32 a device x 2 accumulated .* is more .* of 31"):
+        layout(128, world_size=2, gradient_accumulation_steps=2, max_per_device_batch_size=31)
+    both = {"per_device_batch_size": 32, "gradient_accumulation_steps": 2}
+    with pytest.raises(InputError, match="is more on a device than"):
+        layout(128, world_size=2, **both, max_per_device_batch_size=31)
+    tuned = ns.Recipe(learning_rate=0.1, batch_size=128)
+    with pytest.raises(InputError, match="is more on a device than"):
+        tuned.to("pytorch", per_device_batch_size=64, max_per_device_batch_size=32)
+
+
+@given(st.integers(1, 10**5), st.integers(2, 64), st.integers(1, 600))
+def test_batches_nearby_fit_on_a_device(batch, world_size, most):
+    try:
+        devices = layout(batch, world_size=world_size, max_per_device_batch_size=most)
+        told = less_accumulation(devices, most)
+    except InputError as error:
+        told = str(error) if "a device" in str(error) else None
+    if told is None or "what one device holds" in told:
+        return
+    least = math.ceil(batch / world_size / most)
+    named = [
+        tuple(map(int, numbers))
+        for numbers in re.findall(r"(\d+) = (\d+) a device x (\d+) accumulated x (\d+) dev", told)
+    ]
+    assert named
+    for whole, per_device, steps, devices in named:
+        assert per_device * steps * devices == whole
+        assert (steps, devices) == (least, world_size)
+        assert per_device <= most
+        assert abs(whole - batch) <= steps * devices
+
+
+def test_a_poor_way_names_better_batches():
+    (poor,) = layouts(2004, world_size=12, max_per_device_batch_size=64)
+    assert poor.gradient_accumulation_steps == 167
+    hint = less_accumulation(poor, 64)
+    assert hint.startswith("1980 = 55 a device x 3 accumulated x 12 devices and 2016 = 56 a device")
+    text = ns.Recipe(learning_rate=0.1, batch_size=2004).to(
+        "pytorch", world_size=12, max_per_device_batch_size=64
+    )
+    assert text.startswith(f"# {hint}\nloader = ")
+    assert less_accumulation(layout(2016, world_size=12, max_per_device_batch_size=64), 64) is None
+    with pytest.raises(InputError, match="1000 cannot be made of 6 devices: 990 = 55 a device x 3"):
+        layouts(1000, world_size=6, max_per_device_batch_size=64)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +183,15 @@ def test_a_batch_that_moves_becomes_a_multiple():
         tokens.scaled_to(learning_rate=0.2, multiple_of=1000)
     with pytest.raises(InputError, match="a multiple of 600 is asked for, and there are 500"):
         tuned.scaled_to(n_train=500, epochs=90, multiple_of=600)
+
+
+def test_a_training_set_that_may_count_sequences_is_asked_about():
+    notes = recipe(batch_size=524_288, n_train=600_000).notes
+    assert notes[0] == (
+        "an epoch of 600000 tokens is 1.14 updates: is n_train in tokens? If it counts sequences, "
+        "it is 614400000"
+    )
+    assert recipe(batch_size=524_288, n_train=600_000 * 1024).notes == ()
 
 
 def test_tokens_given_as_examples_are_noted():

@@ -1,5 +1,9 @@
 """More data: against the law itself, solved by bisection, and against what was measured."""
 
+import json
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +62,42 @@ def test_a_recipe_that_fits_early_stands_for_itself():
     assert found.low == pytest.approx(100 * 3**POWER.low)
     too_few = batch_for_more_data(100, n_train=(1000, 3000), epochs=300, to_epochs=10)
     assert not too_few.has_answer
+
+
+@pytest.mark.parametrize("to_epochs", [15, 15.7, 16, 18.2, 18.3, 25, 60])
+def test_the_interval_holds_what_every_c_would_say(to_epochs):
+    """On a grid of c and alpha within their intervals, by bisection."""
+    found = batch_for_more_data(256, n_train=(50_000, 200_000), epochs=90, to_epochs=to_epochs)
+    for c in np.linspace(EPOCHS.low, EPOCHS.high, 15):
+        for alpha in (POWER.low, POWER.value, POWER.high):
+            if c >= to_epochs:  # no batch is best: the larger, the nearer it comes
+                assert found.high == math.inf
+                continue
+            a = 256 * (1 - (c / 90) ** SHARPNESS) ** (1 / SHARPNESS) / 50_000**alpha
+            B = law(a, 200_000, lambda B: to_epochs * 200_000 / B, c=c, alpha=alpha)
+            assert found.low * (1 - 1e-9) <= B <= found.high * (1 + 1e-9)
+    assert math.isfinite(found.high) is (to_epochs > EPOCHS.high)
+    assert found.has_answer is (to_epochs > EPOCHS.value)
+
+
+def test_no_upper_end_is_said_wherever_it_is_shown():
+    near = RECIPE.scaled_to(n_train=200_000, epochs=16)
+    assert near.batch_size_interval[1] == math.inf
+    shown = json.loads(json.dumps(near.to_dict(), allow_nan=False))
+    assert shown["batch_size_interval"] == [pytest.approx(322.7, abs=0.1), None]
+    assert "[323, no upper end] is what one point leaves open" in near.notes[0]
+    assert "16 epochs are hardly more than the 15.6" in near.notes[1]
+    few = RECIPE.scaled_to(n_train=200_000, epochs=15)
+    assert few.batch_size == round(256 * 4**POWER.value)
+    assert "[323, no upper end]" in few.notes[0]
+    assert "no answer below about 15.6, where its batch grows without limit" in few.notes[1]
+    enough = RECIPE.scaled_to(n_train=200_000, epochs=18.3)
+    assert "[323, 1.16e+03]" in enough.notes[0]
+    # As many epochs as before, however few: nothing is open but alpha.
+    same = batch_for_more_data(100, n_train=(1000, 8000), epochs=5, to_epochs=5)
+    assert math.isfinite(same.high)
+    shorter = batch_for_more_data(100, n_train=(1000, 8000), epochs=5, to_epochs=4)
+    assert (shorter.has_answer, shorter.high, shorter.needed) == (False, math.inf, 5)
 
 
 @pytest.mark.parametrize(("N", "measured"), [(20_000, 50), (36_000, 72), (60_000, 90)])

@@ -150,11 +150,16 @@ RECIPE = ns.Recipe(learning_rate=0.1, batch_size=10, n_train=100, momentum=0.5)
             "batch_size and learning_rate and momentum all set there is nothing left to move",
         ),
         (lambda: RECIPE.scaled_to(n_train=200), "depends on the length of the run: give epochs or"),
-        (lambda: RECIPE.scaled_to(n_train=200, epochs=1, steps=2), "give epochs or steps, one of"),
+        (lambda: RECIPE.scaled_to(n_train=200, epochs=1, steps=2), "both say .* give one of them"),
         (lambda: RECIPE.scaled_to(n_train=200, epochs=-1), "epochs must be a finite number above"),
         (lambda: RECIPE.scaled_to(n_train=200, steps=0), "steps must be at least 1, got 0"),
-        (lambda: RECIPE.scaled_to(batch_size=20, epochs=3), "go with a new n_train and without a"),
-        (lambda: RECIPE.scaled_to(n_train=200, epochs=3, rule="exact"), "without a rule"),
+        (lambda: RECIPE.scaled_to(batch_size=20, epochs=3), "epochs and steps go with a new n_tra"),
+        (
+            lambda: RECIPE.scaled_to(n_train=200, law=ns.PAPER_LAW, rule="exact"),
+            "law goes with a new n_train and without a rule",
+        ),
+        (lambda: RECIPE.scaled_to(n_train=200, epochs=3, law=3), "law must be .* got int"),
+        (lambda: replace(RECIPE, length_in="days"), "length_in must be one of epochs, steps"),
         (lambda: RECIPE.scaled_to(batch_size=20, via="batch_size"), "cannot both be set"),
         (lambda: RECIPE.scaled_to(batch_size=20, via="n_train"), "via must be one of"),
         (lambda: RECIPE.scaled_to(batch_size=20, rule="cubic"), "rule must be one of"),
@@ -241,6 +246,70 @@ def test_warmup_is_kept_in_examples_but_not_below_the_memory():
     assert recipe.scaled_to(batch_size=100_000).warmup_steps == 10
     assert recipe.scaled_to(batch_size=100_000, via="momentum").warmup_steps == 1000
     assert replace(recipe, warmup_steps=None).scaled_to(batch_size=512).warmup_steps is None
+
+
+LENGTHS = [{"epochs": 90}, {"epochs": 0.5}, {"steps": 20_000}, {"steps": 701}]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"batch_size": 1024},
+        {"learning_rate": 0.2},
+        {"via": "learning_rate"},
+        {"rule": "linear"},
+        {"rule": "exact"},
+        {"rule": "linear", "batch_size": 1024},
+    ],
+)
+def test_the_length_asked_for_is_kept_whatever_else_changes(changes, length):
+    tuned = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, epochs=90)
+    there = tuned.scaled_to(n_train=200_000, **length, **changes)
+    assert there.n_train == 200_000
+    ((name, value),) = length.items()
+    assert (getattr(there, name), there.length_in) == (value, name)
+    assert there.steps == pytest.approx(there.epochs * 200_000 / there.batch_size)
+    assert there.to_dict()["steps"] == there.steps
+    lines = {trainer: there.to(trainer) for trainer in ("pytorch", "transformers", "lightning")}
+    if length == {"epochs": 90}:
+        assert "num_epochs = 90  # about " in lines["pytorch"] or 200_000 % there.batch_size == 0
+        assert "num_train_epochs=90," in lines["transformers"]
+        assert "max_epochs=90)" in lines["lightning"]
+        return
+    assert f"max_steps = {round(there.steps)}  # updates: " in lines["pytorch"]
+    assert f"max_steps={round(there.steps)})  # updates: " in lines["lightning"]
+    last = f"max_steps={value}," if name == "steps" else f"num_train_epochs={value},"
+    assert last in lines["transformers"]
+
+
+def test_less_than_an_update_is_said():
+    tiny = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, epochs=0.001)
+    assert tiny.to("lightning").splitlines()[1] == (
+        "trainer = Trainer(accumulate_grad_batches=1, max_steps=1)  "
+        "# updates: less than one in 0.001 epochs"
+    )
+
+
+def test_another_batch_later_keeps_the_epochs():
+    tuned = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, epochs=90)
+    grown = tuned.scaled_to(n_train=200_000, steps=20_000)
+    later = grown.scaled_to(batch_size=1024)
+    assert (later.epochs, later.length_in) == (grown.epochs, "epochs")
+    assert math.isnan(ns.Recipe(learning_rate=0.1, batch_size=256).steps)
+
+
+def test_more_is_not_there_than_the_training_set_holds():
+    tuned = ns.Recipe(
+        learning_rate=0.1, batch_size=256, n_train=50_000, epochs=90, warmup_steps=500
+    )
+    assert tuned.notes == ()
+    few = tuned.scaled_to(n_train=10, epochs=90)
+    assert (few.batch_size, few.warmup_steps) == (10, 12_800)
+    assert "there are 10 examples to train on: the batch is held at 10" in few.notes
+    (note,) = (note for note in few.notes if "warm-up" in note)
+    assert note.startswith("a warm-up of 12800 updates leaves nothing of a run of 90")
 
 
 def test_tokens_come_in_whole_sequences():

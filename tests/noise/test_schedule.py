@@ -140,10 +140,45 @@ def test_the_batch_follows_the_critical_batch_size_and_never_shrinks():
     ]
     assert made.stages[1].epoch == 0.2
     assert any("1 readings were undetermined" in note for note in made.notes)
-    assert any("held at max_batch_size, 2048" in note for note in made.notes)
+    assert any("held at 2048 by max_batch_size, 2048" in note for note in made.notes)
     tens = ns.BatchSchedule.from_history(frame, multiple_of=10)
     assert [s.batch_size for s in tens.stages] == [60, 280, 900, 5000]  # 300 and 280 as one
     assert ns.BatchSchedule.from_history(frame).to("olmo", sequence_length=1).startswith("Batch")
+
+
+def test_a_critical_size_beyond_the_training_set_is_held_there():
+    frame = history(examples=[0, 1000, 2000], critical_batch_size=[70.0, 900.0, 9000.0])
+    made = ns.BatchSchedule.from_history(frame, n_train=1500, learning_rate=0.1)
+    assert [s.batch_size for s in made.stages] == [64, 512, 1024]
+    assert "the batch is held at 1024 by n_train, 1500 examples" in made.notes
+    tens = ns.BatchSchedule.from_history(frame, n_train=1500, multiple_of=100)
+    assert [s.batch_size for s in tens.stages] == [100, 900, 1500]
+    assert tens.notes[1:] == (
+        "the critical batch size begins at 70, below the smallest batch, 100",
+        "the batch is held at 1500 by n_train, 1500 examples",
+    )
+    with pytest.raises(InputError, match="smallest batch is 100, .* more than max_batch_size, 64 "):
+        ns.BatchSchedule.from_history(frame, multiple_of=100, max_batch_size=64)
+
+
+@pytest.mark.parametrize("length", [1000, 1024])
+def test_tokens_come_in_powers_of_two_of_sequences(length):
+    frame = history(tokens=[0, 10**6, 2 * 10**6], critical_batch_size=[300.0, 70_000.0, 900_000.0])
+    tokens = {"unit": "tokens", "sequence_length": length}
+    made = ns.BatchSchedule.from_history(frame, **tokens)
+    assert [s.batch_size // length for s in made.stages] == [1, 64, 512]
+    assert all(s.batch_size % length == 0 for s in made.stages)
+    assert any("begins at 300, below the smallest batch" in note for note in made.notes)
+    assert made.to("olmo").startswith(
+        f"BatchSizeSchedulerCallback(batch_sizes=[{length}, {64 * length}, {512 * length}]"
+    )
+    fives = ns.BatchSchedule.from_history(frame, multiple_of=5 * length, **tokens)
+    wanted = {1000: [5, 70, 900], 1024: [5, 65, 875]}
+    assert [s.batch_size // length for s in fives.stages] == wanted[length]
+    with pytest.raises(InputError, match="multiple_of counts tokens"):
+        ns.BatchSchedule.from_history(frame, multiple_of=500, **tokens)
+    with pytest.raises(InputError, match="needs sequence_length"):
+        ns.BatchSchedule.from_history(frame, unit="tokens")
 
 
 def test_one_wild_reading_decides_nothing():

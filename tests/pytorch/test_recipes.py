@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 import noisescale as ns
+from command_line import run
 from noisescale.errors import InputError
 
 pytestmark = pytest.mark.frameworks
@@ -71,7 +72,7 @@ def test_a_pytorch_loop(recipe):
             optimizer.step()
             optimizer.zero_grad()
             updates += 1
-            if "warmup" in script:
+            if "# warmup.step() after every optimizer.step()" in text.splitlines():
                 script["warmup"].step()
     assert (set(sizes), steps, updates) == ({8}, 4, N // 32)
     read_back(optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4)
@@ -110,9 +111,8 @@ def test_a_pytorch_loop_on_two_devices_shares_the_data_out():
     assert sorted(seen) == list(range(N))
 
 
-@pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
-@pytest.mark.filterwarnings("ignore")  # those of transformers and accelerate are theirs
-def test_a_trainer(recipe, tmp_path):
+def train_by_the_trainer(text, tmp_path):
+    """The lines in a script of Hugging Face's: the Trainer, and the batch of each pass."""
     transformers = pytest.importorskip("transformers")
 
     class Model(torch.nn.Module):
@@ -126,7 +126,6 @@ def test_a_trainer(recipe, tmp_path):
             logits = self.linear(x)
             return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
-    text = recipe.to("transformers", max_per_device_batch_size=8)
     script = {"TrainingArguments": transformers.TrainingArguments}
     exec(text, script)
     arguments = script["training_args"]
@@ -136,20 +135,12 @@ def test_a_trainer(recipe, tmp_path):
     model = Model()
     examples = [{"x": x, "labels": y} for x, y in data()]
     trainer = transformers.Trainer(model=model, args=arguments, train_dataset=examples)
-    ended = trainer.train()
-    assert ended.global_step == N // recipe.batch_size
-    assert set(model.seen) == {8}
-    assert len(model.seen) == ended.global_step * 4
-    assert arguments.warmup_steps == (recipe.warmup_steps or 0)
-    found = read_back(
-        trainer.optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4
-    )
-    assert type(found) is type(recipe)
+    trainer.train()
+    return trainer, model.seen
 
 
-@pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
-@pytest.mark.filterwarnings("ignore")
-def test_a_lightning_module(recipe, tmp_path):
+def train_by_lightning(text, tmp_path):
+    """The lines in a script of Lightning's: the Trainer, and the batch of each pass."""
     lightning = pytest.importorskip("lightning")
     from torch.utils.data import DataLoader
 
@@ -163,7 +154,6 @@ def test_a_lightning_module(recipe, tmp_path):
             default_root_dir=tmp_path,
         )
 
-    text = recipe.to("lightning", max_per_device_batch_size=8)
     script = {"torch": torch, "DataLoader": DataLoader, "train_set": data(), "Trainer": trainer}
     exec(text, script)
 
@@ -182,11 +172,68 @@ def test_a_lightning_module(recipe, tmp_path):
 
     module = Module()
     script["trainer"].fit(module, script["loader"])
-    assert set(module.seen) == {8}
-    assert script["trainer"].global_step == N // recipe.batch_size
-    assert len(module.seen) == 4 * script["trainer"].global_step
-    (optimizer,) = script["trainer"].optimizers
+    return script["trainer"], module.seen
+
+
+@pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
+@pytest.mark.filterwarnings("ignore")  # those of transformers and accelerate are theirs
+def test_a_trainer(recipe, tmp_path):
+    text = recipe.to("transformers", max_per_device_batch_size=8)
+    trainer, seen = train_by_the_trainer(text, tmp_path)
+    assert trainer.state.global_step == N // recipe.batch_size
+    assert set(seen) == {8}
+    assert len(seen) == trainer.state.global_step * 4
+    assert trainer.args.warmup_steps == (recipe.warmup_steps or 0)
+    found = read_back(
+        trainer.optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4
+    )
+    assert type(found) is type(recipe)
+
+
+@pytest.mark.parametrize("recipe", SCALED, ids=NAMES)
+@pytest.mark.filterwarnings("ignore")
+def test_a_lightning_module(recipe, tmp_path):
+    text = recipe.to("lightning", max_per_device_batch_size=8)
+    trainer, seen = train_by_lightning(text, tmp_path)
+    assert set(seen) == {8}
+    assert trainer.global_step == N // recipe.batch_size
+    assert len(seen) == 4 * trainer.global_step
+    (optimizer,) = trainer.optimizers
     read_back(optimizer, recipe, per_device_batch_size=8, gradient_accumulation_steps=4)
+
+
+def pasted(trainer, *options):
+    """The lines that the command line prints."""
+    tuned = ("recipe", "--learning-rate=0.1", f"--n-train={N}", "--epochs=1")
+    done = run(*tuned, *options, f"--script={trainer}")
+    assert done.code == 0, done.err
+    return done.out.partition("\n\n# ")[2].partition("\n")[2]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_accumulation_asked_of_the_command_line_is_what_trains(tmp_path):
+    from torch.utils.data import DataLoader
+
+    more = ("--per-device-batch-size=4", "--to-gradient-accumulation-steps=4")
+    script = {"torch": torch, "DataLoader": DataLoader, "train_set": data()}
+    script["model"] = torch.nn.Linear(3, 2)
+    exec(pasted("pytorch", *more), script)
+    assert (script["loader"].batch_size, script["accumulation_steps"]) == (4, 4)
+    assert script["optimizer"].param_groups[0]["lr"] == pytest.approx(0.4)
+    for train, name in ((train_by_the_trainer, "transformers"), (train_by_lightning, "lightning")):
+        trainer, seen = train(pasted(name, *more), tmp_path)
+        assert set(seen) == {4}
+        ended = trainer.state if name == "transformers" else trainer
+        assert ended.global_step == N // 16
+        assert len(seen) == N // 4
+    lightning = pytest.importorskip("lightning")
+    on_six = pasted("lightning", *more[:1], "--world-size=2", "--to-world-size=3")
+    (line,) = (line for line in on_six.splitlines() if line.startswith("trainer = "))
+    cpu = {"accelerator": "cpu", "default_root_dir": tmp_path, "logger": False}
+    made = eval(
+        line.removeprefix("trainer = "), {"Trainer": lambda **o: lightning.Trainer(**o, **cpu)}
+    )
+    assert (made.num_devices, made.accumulate_grad_batches) == (3, 1)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -230,6 +277,28 @@ def test_a_growing_batch_in_lightning(tmp_path):
     trainer.fit(module, torch.utils.data.DataLoader(data(), batch_size=4))
     # 16 batches an epoch, of which 1, 1, 2, 4 make an update.
     assert module.updates == [16, 32, 40, 44]
+
+
+@pytest.mark.parametrize(
+    ("length", "updates"), [({"steps": 7}, 7), ({"epochs": 3}, 6), ({"epochs": 0.5}, 1)]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_script_trains_as_long_as_was_asked_for(length, updates, tmp_path):
+    from torch.utils.data import DataLoader
+
+    tuned = ns.Recipe(learning_rate=0.1, batch_size=16, n_train=N // 2, epochs=5)
+    there = tuned.scaled_to(n_train=N, batch_size=32, **length)
+    trainer, _ = train_by_the_trainer(there.to("transformers"), tmp_path)
+    assert trainer.state.global_step == updates
+    trainer, _ = train_by_lightning(there.to("lightning"), tmp_path)
+    assert trainer.global_step == updates
+    script = {"torch": torch, "DataLoader": DataLoader, "train_set": data()}
+    script["model"] = torch.nn.Linear(3, 2)
+    exec(there.to("pytorch"), script)
+    if "max_steps" in script:
+        assert script["max_steps"] == updates
+    else:
+        assert script["num_epochs"] * len(script["loader"]) == updates
 
 
 def parameters():
@@ -327,6 +396,9 @@ def test_tokens_from_what_a_device_holds():
             sequence_length=1024,
             batch_size=32_768,
         )
+
+    with pytest.raises(InputError, match="needs sequence_length, the tokens of one example"):
+        ns.Recipe.from_optimizer(adamw, per_device_batch_size=8, unit="tokens")
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,20 @@ from rich.console import Console
 
 from noisescale.checks import check_whole
 from noisescale.cli.options import Debug, Json, Quiet
+from noisescale.cli.recipe_devices import NewDevices, Parts, tuned_devices
 from noisescale.cli.recipe_table import Recipes, notes, table
+from noisescale.cli.recipe_words import in_options, speaking_options
 from noisescale.errors import InputError
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.noise.adam import ADAM_RULES
-from noisescale.noise.devices import Devices, layout, whole_batch
 from noisescale.noise.scale import RULES
 
 Refusals = Mapping[str, InputError]
 _LAW = "law"
 _NAMES = {"square_root": "square-root rule", "half_life": "half-life rule", _LAW: "two-branch law"}
-_SHOWN = 4  # ways to share a batch out
-_ONE_DEVICE = (
-    "the lines below put the whole batch on one device at once: --to-world-size and "
-    "--max-per-device-batch-size share it out"
+_NO_DECAY = (
+    "weight decay is taken to be 0, as transformers' Trainer has it: PyTorch's AdamW has 0.01 "
+    "unless told otherwise, so say --weight-decay"
 )
 
 
@@ -43,6 +43,7 @@ class Script(StrEnum):
     lightning = "lightning"
 
 
+@speaking_options
 def recipe(
     learning_rate: Annotated[float, typer.Option(help="For a cost averaged over examples.")],
     batch_size: Annotated[
@@ -68,7 +69,9 @@ def recipe(
     beta1: Annotated[float | None, typer.Option(help="Of adam. Default: 0.9.")] = None,
     beta2: Annotated[float | None, typer.Option(help="Of adam. Default: 0.999.")] = None,
     eps: Annotated[float | None, typer.Option(help="Of adam. Default: 1e-8.")] = None,
-    weight_decay: Annotated[float, typer.Option(help="Decoupled in adamw.")] = 0.0,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Decoupled in adamw. Default: 0.")
+    ] = None,
     warmup_steps: Annotated[int | None, typer.Option(help="Updates of warm-up.")] = None,
     to_batch_size: Annotated[int | None, typer.Option(help="The new B.")] = None,
     to_n_train: Annotated[
@@ -104,24 +107,26 @@ def recipe(
 ) -> None:
     """Change a quantity or two of a tuned recipe and keep its noise scale."""
     per_example = _per_example(unit, sequence_length)
+    size, tuned = tuned_devices(
+        batch_size,
+        Parts(per_device_batch_size, gradient_accumulation_steps, world_size),
+        unit,
+        sequence_length,
+    )
     start: dict[str, Any] = {
         "learning_rate": learning_rate,
-        "batch_size": _batch_size(
-            batch_size, per_example, per_device_batch_size, gradient_accumulation_steps, world_size
-        ),
+        "batch_size": size,
         "n_train": n_train,
         "epochs": epochs,
-        "weight_decay": weight_decay,
+        "weight_decay": 0.0 if weight_decay is None else weight_decay,
         "warmup_steps": warmup_steps,
         "unit": unit,
         "sequence_length": sequence_length,
     }
-    devices = (per_device_batch_size, gradient_accumulation_steps, world_size)
-    to_devices = (to_per_device_batch_size, to_gradient_accumulation_steps, to_world_size)
-    if to_batch_size is None and any(value is not None for value in to_devices):
-        to_batch_size = per_example * _new_batch(
-            start["batch_size"] // per_example, devices, to_devices
-        )
+    asked = Parts(to_per_device_batch_size, to_gradient_accumulation_steps, to_world_size)
+    devices = NewDevices(tuned, asked, max_per_device_batch_size)
+    if to_batch_size is None and asked.named:
+        to_batch_size = per_example * devices.batch_size()
     changes = {
         "batch_size": to_batch_size,
         "learning_rate": to_learning_rate,
@@ -138,7 +143,6 @@ def recipe(
     }
     recipes: Recipes
     refused: Refusals
-    world = (world_size or 1) if to_world_size is None else to_world_size
     if optimizer is Optimizer.sgd:
         _refuse({"beta1": beta1, "beta2": beta2, "eps": eps}, "adam")
         sgd = Recipe(
@@ -147,7 +151,9 @@ def recipe(
         changes |= {"momentum": to_momentum}
         moves = {"via": via, "epochs": to_epochs, "steps": to_steps}
         # A batch that moves is one that the devices can share.
-        moves["multiple_of"] = per_example * check_whole("world_size", world, at_least=1)
+        moves["multiple_of"] = per_example * check_whole(
+            "world_size", devices.world_size, at_least=1
+        )
         recipes, refused = _scaled_sgd(sgd, changes, moves, rule)
     else:
         _refuse(only_sgd, "sgd")
@@ -157,73 +163,48 @@ def recipe(
             betas=betas,
             eps=1e-8 if eps is None else eps,
             decoupled=optimizer is Optimizer.adamw,
+            notes=(_NO_DECAY,) * (optimizer is Optimizer.adamw and weight_decay is None),
         )
         recipes, refused = _scaled_adam(adam, changes, rule)
-    pasted = _Pasted(
-        recipes,
-        world_size=world,
-        per_device=to_per_device_batch_size,
-        most=max_per_device_batch_size,
-    )
+    pasted = _Pasted(recipes, devices)
     if json:
         print(jsonlib.dumps(_document(recipes, refused, pasted)))
         return
+    lines = None if script is None else pasted.lines(script)  # refused before anything is shown
     Console().print(table(recipes))
     if not quiet:
         remarks = [f"{name}: {error}" for name, error in refused.items()]
         for note in (*remarks, *notes(recipes), *pasted.ways(asked=script is not None)):
-            print(f"- {note}")
-    if script is not None:
-        print(f"\n# {pasted.name}\n{pasted.lines(script)}")
+            print(f"- {in_options(note, law_beside=_NAMES[_LAW] in recipes)}")
+    if lines is not None:
+        print(f"\n# {pasted.name}\n{lines}")
 
 
 class _Pasted:
     """The first answer, or the tuned recipe if there is none, as it stands in a script."""
 
-    def __init__(
-        self, recipes: Recipes, *, world_size: int, per_device: int | None, most: int | None
-    ) -> None:
+    def __init__(self, recipes: Recipes, devices: NewDevices) -> None:
         self.name = list(recipes)[min(1, len(recipes) - 1)]
-        self._recipe = recipes[self.name]
-        self._world_size, self._per_device, self._most = world_size, per_device, most
+        self._recipe, self._devices = recipes[self.name], devices
 
     def lines(self, trainer: str) -> str:
-        return self._recipe.to(
-            trainer,
-            world_size=self._world_size,
-            per_device_batch_size=self._per_device,
-            max_per_device_batch_size=self._most,
-        )
+        return self._recipe.to(trainer, **self._devices.layout(self._recipe).to_dict())
 
-    def layouts(self) -> tuple[Devices, ...]:
-        return self._recipe.layouts(
-            world_size=self._world_size, max_per_device_batch_size=self._most
-        )
+    def layouts(self) -> list[dict[str, Any]]:
+        return [way.to_dict() for way in self._devices.layouts(self._recipe)[:100]]
 
     def ways(self, *, asked: bool) -> list[str]:
-        """How to share the batch out, if devices were named; or why it cannot be.
-
-        ``asked``: whether lines to paste were asked for, which put it all on one device.
-        """
-        if self._world_size == 1 and self._most is None and self._per_device is None:
-            return [_ONE_DEVICE] if asked else []
-        try:
-            ways = self.layouts()
-        except InputError as error:
-            return [f"{self.name}: {error}"]
-        shown = "; or ".join(str(way) for way in ways[:_SHOWN])
-        more = f"; and {len(ways) - _SHOWN} more" if len(ways) > _SHOWN else ""
-        return [f"{self.name}: {self._recipe.examples} examples an update are {shown}{more}"]
+        return self._devices.in_words(self.name, self._recipe, pasted=asked)
 
 
 def _document(recipes: Recipes, refused: Refusals, pasted: _Pasted) -> dict[str, Any]:
     made: dict[str, Any] = {name: recipe.to_dict() for name, recipe in recipes.items()}
-    made["refused"] = {name: str(error) for name, error in refused.items()}
+    made["refused"] = {name: in_options(str(error)) for name, error in refused.items()}
     try:
-        made["layouts"] = [devices.to_dict() for devices in pasted.layouts()[:100]]
+        made["layouts"] = pasted.layouts()
         made["script"] = {"of": pasted.name} | {name: pasted.lines(name) for name in Script}
     except InputError as error:
-        made["refused"]["script"] = str(error)
+        made["refused"]["script"] = in_options(str(error))
     return made
 
 
@@ -241,58 +222,6 @@ def _per_example(unit: str, sequence_length: int | None) -> int:
     return check_whole("sequence_length", sequence_length, at_least=1)
 
 
-def _batch_size(
-    batch_size: int | None,
-    per_example: int,
-    per_device: int | None,
-    accumulation: int | None,
-    world_size: int | None,
-) -> int:
-    """Of one update, in its unit; devices count examples."""
-    if per_device is None:
-        if batch_size is None:
-            raise InputError("give --batch-size of one update, or --per-device-batch-size.")
-        return batch_size  # --world-size then says how to share it out
-    if batch_size is not None and batch_size % per_example:
-        raise InputError(
-            f"a batch of {batch_size} tokens is no whole number of sequences of {per_example}."
-        )
-    return per_example * whole_batch(
-        None if batch_size is None else batch_size // per_example,
-        per_device_batch_size=per_device,
-        gradient_accumulation_steps=accumulation,
-        world_size=1 if world_size is None else world_size,
-    )
-
-
-def _new_batch(
-    examples: int,
-    devices: tuple[int | None, int | None, int | None],
-    to_devices: tuple[int | None, int | None, int | None],
-) -> int:
-    """What the new devices make of the old per-device batch, in examples."""
-    per_device, accumulation, world_size = devices
-    if per_device is None and world_size is not None:  # the batch of an update was given
-        per_device = layout(
-            examples, world_size=world_size, gradient_accumulation_steps=accumulation
-        ).per_device_batch_size
-    per_device, accumulation, world_size = (
-        old if new is None else new
-        for old, new in zip((per_device, accumulation, world_size), to_devices, strict=True)
-    )
-    if per_device is None:
-        raise InputError(
-            "to change devices say what each holds: --per-device-batch-size, or --world-size "
-            "beside --batch-size, or how large the new batch is: --to-batch-size."
-        )
-    return whole_batch(
-        None,
-        per_device_batch_size=per_device,
-        gradient_accumulation_steps=accumulation or 1,
-        world_size=world_size or 1,
-    )
-
-
 def _scaled_sgd(
     tuned: Recipe, changes: Mapping[str, Any], moves: Mapping[str, Any], rule: str | None
 ) -> tuple[Recipes, Refusals]:
@@ -304,14 +233,15 @@ def _scaled_sgd(
     if rule == _LAW and not more_data:
         raise InputError("--rule law is for a new --to-n-train: leave it out.")
     length = [f"--to-{name}" for name in ("epochs", "steps") if moves[name] is not None]
-    if length and _LAW not in rules:
-        raise InputError(f"{length[0]} goes with --to-n-train and the law: leave it out.")
+    if length and not more_data:
+        raise InputError(f"{length[0]} goes with --to-n-train: leave it out.")
+    if len(length) > 1:
+        raise InputError("--to-epochs and --to-steps both say how long the run is: give one.")
 
     def scaled(name: str) -> Recipe:
         if name != _LAW:
-            kept = {"via": moves["via"], "multiple_of": moves["multiple_of"]}
-            return tuned.scaled_to(**changes, **kept, rule=name)
-        if len(length) != 1:
+            return tuned.scaled_to(**changes, **moves, rule=name)
+        if not length:
             raise InputError(
                 "with another number of examples the best batch size depends on the length of the "
                 "run: give --to-epochs or --to-steps, one of them."

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from rich.table import Table
 
 from noisescale.noise import AdamRecipe, Recipe
+from noisescale.noise.more_data import in_brackets
 
 Recipes = Mapping[str, Recipe | AdamRecipe]
 
@@ -53,8 +54,7 @@ def _quantities(recipe: Recipe | AdamRecipe) -> dict[str, str]:
             rows["εN/(B(1-m))"] = f"{recipe.kept('linear'):.6g}"
         rows["effective learning rate"] = f"{recipe.effective_learning_rate:.6g}"
         if recipe.batch_size_interval is not None:
-            low, high = recipe.batch_size_interval
-            rows["batch size, interval"] = f"[{low:,.0f}, {high:,.0f}]"
+            rows["batch size, interval"] = in_brackets(*recipe.batch_size_interval, ",.0f")
     if recipe.weight_decay or (isinstance(recipe, AdamRecipe) and recipe.decoupled):
         rows["weight decay"] = f"{recipe.weight_decay:.6g}"
     if recipe.warmup_steps is not None:
@@ -62,5 +62,5 @@ def _quantities(recipe: Recipe | AdamRecipe) -> dict[str, str]:
     if recipe.n_train is not None:
         rows["steps per epoch"] = f"{recipe.steps_per_epoch:,.1f}"
         if recipe.epochs is not None:
-            rows["updates in all"] = f"{recipe.steps_per_epoch * recipe.epochs:,.0f}"
+            rows["updates in all"] = f"{recipe.steps:,.0f}"
     return rows

@@ -111,7 +111,7 @@ class AdamRecipe(BatchRecipe, Displayed):
                 "your choice the rest can be said."
             )
         if (batch_size is None) == (learning_rate is None):
-            raise InputError("scaled_to changes one of batch_size and learning_rate: give one.")
+            raise InputError("one of batch_size and learning_rate is to change: give one.")
         notes: list[str] = []
         if batch_size is None:
             assert learning_rate is not None
@@ -199,9 +199,9 @@ class AdamRecipe(BatchRecipe, Displayed):
         beta1, beta2 = self.betas
         if rule == "half_life":
             return beta1, _power(beta2, kappa)
-        # A beta that rounding alone puts below 0 is 0.
+        # A beta that differs from 0 by rounding alone is 0.
         first, second = (
-            0.0 if -1e-11 < beta < 0 else beta
+            0.0 if abs(beta) < 1e-11 else beta
             for beta in (1 - kappa * (1 - old) for old in self.betas)
         )
         if min(first, second) >= 0:
@@ -242,6 +242,7 @@ class AdamRecipe(BatchRecipe, Displayed):
             "decoupled": self.decoupled,
             **self._shared(),
             "steps_per_epoch": None if self.n_train is None else self.steps_per_epoch,
+            "steps": None if self.epochs is None else self.steps,
             "notes": list(self.notes),
         }
 

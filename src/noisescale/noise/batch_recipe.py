@@ -4,9 +4,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from noisescale.checks import check_learning_rate, check_number, check_whole
+from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.devices import Devices, check_units, layout, layouts, unit_notes
+from noisescale.noise.devices import (
+    Devices,
+    check_units,
+    layout,
+    layouts,
+    less_accumulation,
+    unit_notes,
+)
+from noisescale.noise.run_length import LENGTHS
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -24,12 +32,14 @@ class BatchRecipe:
     warmup_steps: int | None = None
     unit: str = "examples"
     sequence_length: int | None = None
+    length_in: str = field(default="epochs", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         batch_size, n_train, sequence_length = check_units(
             self.batch_size, self.n_train, self.unit, self.sequence_length
         )
+        check_choice("length_in", self.length_in, LENGTHS)
         checked: dict[str, Any] = {
             "learning_rate": check_learning_rate(self.learning_rate),
             "batch_size": batch_size,
@@ -49,13 +59,26 @@ class BatchRecipe:
             checked["warmup_steps"] = check_whole("warmup_steps", self.warmup_steps, at_least=0)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        notes = (*self.notes, *unit_notes(batch_size, n_train, self.unit, sequence_length))
+        notes = [*self.notes, *unit_notes(batch_size, n_train, self.unit, sequence_length)]
+        if (self.warmup_steps or 0) >= self.steps:
+            notes.append(
+                f"a warm-up of {self.warmup_steps} updates leaves nothing of a run of "
+                f"{self.steps:.0f}: make it shorter"
+            )
         object.__setattr__(self, "notes", tuple(dict.fromkeys(notes)))
 
     @property
     def steps_per_epoch(self) -> float:
         """N/B; NaN for a stream."""
         return math.nan if self.n_train is None else self.n_train / self.batch_size
+
+    @property
+    def steps(self) -> float:
+        """Updates in the whole run; NaN if its length is not known."""
+        if self.epochs is None:
+            return math.nan
+        steps = self.steps_per_epoch * self.epochs
+        return round(steps) if self.length_in == "steps" else steps
 
     @property
     def examples(self) -> int:
@@ -102,7 +125,11 @@ class BatchRecipe:
             gradient_accumulation_steps=gradient_accumulation_steps,
             max_per_device_batch_size=max_per_device_batch_size,
         )
-        return lines(self, trainer, devices)
+        text = lines(self, trainer, devices)
+        if per_device_batch_size is None and gradient_accumulation_steps is None:
+            hint = less_accumulation(devices, max_per_device_batch_size)
+            text = text if hint is None else f"# {hint}\n{text}"
+        return text
 
     def _shared(self) -> dict[str, Any]:
         """The quantities of the run, for ``to_dict``."""

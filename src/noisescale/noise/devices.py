@@ -17,6 +17,7 @@ from noisescale.errors import InputError
 UNITS = ("examples", "tokens")
 _MANY_TOKENS = 10**8  # in one update: nobody trains with as many
 _ALL_TOKENS = 10**14  # in a training set: nobody has as many
+_FEW_UPDATES = 10  # in an epoch: a batch of more than a tenth of the data
 _PARTS = ("per_device_batch_size", "gradient_accumulation_steps", "world_size")
 
 
@@ -70,10 +71,8 @@ def layouts(
     """
     batch_size = check_whole("batch_size", batch_size, at_least=1)
     world_size = check_whole("world_size", world_size, at_least=1)
-    most = batch_size
-    if max_per_device_batch_size is not None:
-        most = check_whole("max_per_device_batch_size", max_per_device_batch_size, at_least=1)
-    share = _share(batch_size, world_size, number_of_devices(world_size))
+    most = _most(max_per_device_batch_size) or batch_size
+    share = _share(batch_size, world_size, number_of_devices(world_size), most)
     return tuple(
         Devices(
             per_device_batch_size=share // steps,
@@ -94,6 +93,7 @@ def layout(
     max_per_device_batch_size: int | None = None,
 ) -> Devices:
     """The way to make ``batch_size`` examples with what is given, and least accumulation."""
+    most = _most(max_per_device_batch_size)
     given = {
         "per_device_batch_size": per_device_batch_size,
         "gradient_accumulation_steps": gradient_accumulation_steps,
@@ -107,13 +107,30 @@ def layout(
         whole = Devices(**fixed, world_size=world_size)
         if whole.batch_size != batch_size:
             raise InputError(_mismatch(batch_size, whole))
-        return whole
+        return _within(whole, most)
     ((name, value),) = fixed.items()
     world_size = check_whole("world_size", world_size, at_least=1)
     words = f"{value} {'a device' if name == _PARTS[0] else 'accumulated'} on "
     rest = _share(batch_size, world_size * value, words + number_of_devices(world_size))
     (other,) = (part for part in _PARTS[:2] if part != name)
-    return Devices(**fixed, **{other: rest}, world_size=world_size)
+    return _within(Devices(**fixed, **{other: rest}, world_size=world_size), most)
+
+
+def less_accumulation(devices: Devices, max_per_device_batch_size: int | None) -> str | None:
+    """Batches nearby that need far fewer accumulated ones; None if these are few enough.
+
+    >>> less_accumulation(Devices(per_device_batch_size=1, gradient_accumulation_steps=167), 64)
+    '165 = 55 a device x 3 accumulated x 1 device and 168 = 56 a device x 3 accumulated x 1 device \
+need less accumulation'
+    """
+    most = _most(max_per_device_batch_size)
+    if most is None:
+        return None
+    near = _nearby(devices.batch_size, devices.world_size, most)
+    if not near or devices.gradient_accumulation_steps <= 2 * near[0].gradient_accumulation_steps:
+        return None
+    named = " and ".join(f"{one.batch_size} = {one}" for one in near)
+    return f"{named} need{'s' * (len(near) == 1)} less accumulation"
 
 
 def whole_batch(
@@ -201,10 +218,17 @@ def whole_steps(batch_size: float, step: int, most: int) -> int:
 def unit_notes(
     batch_size: int, n_train: int | None, unit: str, sequence_length: int | None
 ) -> list[str]:
-    """A word where tokens seem to have been given as examples."""
-    if unit != "examples" or sequence_length is None:
+    """A word where tokens seem to have been given as examples, or sequences as tokens."""
+    if sequence_length is None:
         return []
     notes = []
+    if unit == "tokens":
+        if n_train is not None and sequence_length > 1 and n_train < _FEW_UPDATES * batch_size:
+            notes.append(
+                f"an epoch of {n_train} tokens is {n_train / batch_size:.3g} updates: is n_train "
+                f"in tokens? If it counts sequences, it is {n_train * sequence_length}"
+            )
+        return notes
     for what, count, most, when in (
         ("a batch", batch_size, _MANY_TOKENS, " an update"),
         ("a training set", n_train or 0, _ALL_TOKENS, ""),
@@ -217,12 +241,18 @@ def unit_notes(
     return notes
 
 
-def _check_tokens(batch_size: int, sequence_length: int | None) -> None:
+def check_sequence_length(sequence_length: int | None) -> int:
+    """The tokens of one example, of a batch in tokens."""
     if sequence_length is None:
         raise InputError(
             "a batch in tokens needs sequence_length, the tokens of one example: scripts count "
             "examples."
         )
+    return check_whole("sequence_length", sequence_length, at_least=1)
+
+
+def _check_tokens(batch_size: int, sequence_length: int | None) -> None:
+    sequence_length = check_sequence_length(sequence_length)
     if batch_size < sequence_length:
         raise InputError(
             f"a batch of {batch_size} tokens is less than one sequence of {sequence_length}: if "
@@ -236,7 +266,8 @@ def _check_tokens(batch_size: int, sequence_length: int | None) -> None:
         )
 
 
-def _share(batch_size: int, parts: int, words: str) -> int:
+def _share(batch_size: int, parts: int, words: str, most: int | None = None) -> int:
+    """What each of ``parts`` takes; ``most`` is what one can hold of it at once."""
     if batch_size % parts == 0:
         return batch_size // parts
     low = batch_size // parts * parts
@@ -247,7 +278,38 @@ def _share(batch_size: int, parts: int, words: str) -> int:
             f"the smallest that can is {parts}; if {batch_size} is what one device holds, say "
             "per_device_batch_size"
         )
+    elif most is not None and most <= each:
+        near = " and ".join(f"{d.batch_size} = {d}" for d in _nearby(batch_size, parts, most))
+        near += " can"
     raise InputError(f"a batch of {batch_size} cannot be made of {words}: {near}.")
+
+
+def _nearby(batch_size: int, world_size: int, most: int) -> list[Devices]:
+    """The batches below and above with as little accumulation as ``most`` a device allow."""
+    steps = -(-batch_size // (world_size * most))
+    each = batch_size // (world_size * steps)
+    return [
+        Devices(
+            per_device_batch_size=size, gradient_accumulation_steps=steps, world_size=world_size
+        )
+        for size in (each, each + 1)
+        if 1 <= size <= most
+    ]
+
+
+def _most(max_per_device_batch_size: int | None) -> int | None:
+    if max_per_device_batch_size is None:
+        return None
+    return check_whole("max_per_device_batch_size", max_per_device_batch_size, at_least=1)
+
+
+def _within(devices: Devices, most: int | None) -> Devices:
+    """The same, if a device can hold its part."""
+    if most is not None and devices.per_device_batch_size > most:
+        raise InputError(
+            f"{devices} is more on a device than the max_per_device_batch_size of {most}."
+        )
+    return devices
 
 
 def _mismatch(batch_size: int, devices: Devices) -> str:

@@ -12,7 +12,9 @@ does not tell them both. So c is taken from the paper's network and a from the r
 
 which holds for the recipe itself. Where C >= B, the recipe fits in fewer epochs than c: then its
 own B T/N stands for c. The interval spans what either branch alone would say, and those of alpha
-and c. With as many epochs as before, T goes as N/B, and B as N^alpha whatever a and c are.
+and c. With as many epochs as before, T goes as N/B, and B as N^alpha whatever a and c are. With so
+few that c may be as many, B has no upper end: it grows without limit as they come near c, and below
+c there is no best one.
 """
 
 import math
@@ -30,6 +32,7 @@ POWER = PAPER_LAW.power  # alpha
 EPOCHS = PAPER_LAW.epochs  # c
 SHARPNESS = PAPER_LAW.sharpness  # q
 
+OWN_LENGTH = "give the recipe its own"
 _BINDS = {
     "noise": "the noise binds: the batch grows with a low power of N, and with the learning rate",
     "epochs": (
@@ -41,12 +44,16 @@ _BINDS = {
 
 @dataclass(frozen=True)
 class BatchChoice:
-    """A batch size, not rounded, its interval, and the branch that binds it."""
+    """A batch size, not rounded, its interval, and the branch that binds it.
+
+    ``high`` is infinite where the epochs may be too few for any batch.
+    """
 
     batch_size: float
     low: float
     high: float
     branch: str  # "noise" or "epochs"
+    needed: float = math.nan  # epochs to fit: c, or those of the recipe if they are fewer
     has_answer: bool = True  # False where the epochs do not suffice, and the noise's is given
 
 
@@ -77,10 +84,13 @@ def batch_for_more_data(
         if own < to_epochs and own < epochs:
             share = (1 - (own / to_epochs) ** SHARPNESS) ** (1 / SHARPNESS)
             return A_new / share, "noise" if 2 * share**SHARPNESS >= 1 else "epochs", True
-        # As many epochs as before: A and C go alike. Fewer than it takes: noise alone has a say.
-        return alone, "noise", to_epochs >= epochs * (1 - 1e-9)
+        if to_epochs >= epochs * (1 - 1e-9):  # as many as before: A and C go alike
+            return alone, "noise", True
+        return math.inf, "noise", False  # fewer than it takes
 
     B, branch, has_answer = answer(POWER.value, EPOCHS.value)
+    if not has_answer:
+        B = batch_size * (N_new / N) ** POWER.value  # noise alone has a say
     possible = [
         answer(alpha, c)[0]
         for alpha, c in product((POWER.low, POWER.high), (EPOCHS.low, EPOCHS.high))
@@ -89,8 +99,15 @@ def batch_for_more_data(
     if to_steps is not None:
         steps = epochs * N / batch_size
         possible.append(batch_size * (N_new / N) * (steps / to_steps))  # epochs alone
-    possible = [size for size in (*possible, B) if math.isfinite(size)]
-    return BatchChoice(B, min(possible), max(possible), branch, has_answer)
+    possible.append(B)
+    needed = min(EPOCHS.value, epochs)
+    return BatchChoice(B, min(possible), max(possible), branch, needed, has_answer)
+
+
+def in_brackets(low: float, high: float, digits: str) -> str:
+    """An interval, and a word if it has no upper end."""
+    end = f"{high:{digits}}" if math.isfinite(high) else "no upper end"
+    return f"[{low:{digits}}, {end}]"
 
 
 def choose_batch(
@@ -109,7 +126,9 @@ def choose_batch(
             n_train=n_train,
             **length,
         )
-        choice = BatchChoice(told.value, told.low, told.high, told.branch, told.has_answer)
+        choice = BatchChoice(
+            told.value, told.low, told.high, told.branch, has_answer=told.has_answer
+        )
         notes = [f"by your law B = {told.summary}", *told.notes]
     return choice, [*notes, _BINDS[choice.branch]] if choice.has_answer else notes
 
@@ -126,7 +145,7 @@ def _by_one_point(
             epochs, terms = length["steps"] * recipe.batch_size / recipe.n_train, "updates"
         notes.append(
             f"the tuned run is taken to have had as many {terms}, because its epochs are not "
-            "known: give the recipe its own"
+            f"known: {OWN_LENGTH}"
         )
     choice = batch_for_more_data(
         recipe.batch_size,
@@ -138,11 +157,18 @@ def _by_one_point(
     notes.insert(
         0,
         f"B = {choice.batch_size:.3g} by the law of the paper's network, with this recipe as its "
-        f"one point; [{choice.low:.3g}, {choice.high:.3g}] is what one point leaves open",
+        f"one point; {in_brackets(choice.low, choice.high, '.3g')} is what one point leaves open",
     )
     if not choice.has_answer:
         notes.append(
             f"{length['epochs']:g} epochs may be too few to fit {n_train} {recipe.unit}, whatever "
-            "the batch: the law has no answer, and this is where the noise alone would put it"
+            f"the batch: the law has no answer below about {choice.needed:.3g}, where its batch "
+            "grows without limit, and this is where the noise alone would put it"
+        )
+    elif not math.isfinite(choice.high):
+        notes.append(
+            f"{length['epochs']:g} epochs are hardly more than the {choice.needed:.3g} that the "
+            f"paper's network takes to fit, which may be {EPOCHS.high:.3g}: with fewer than it "
+            "takes no batch is best, so the interval has no upper end"
         )
     return choice, notes

@@ -9,7 +9,12 @@ from typing import Any
 from noisescale.checks import check_whole, shown
 from noisescale.errors import InputError
 from noisescale.noise.adam import AdamRecipe
-from noisescale.noise.devices import check_units, running_world_size, whole_batch
+from noisescale.noise.devices import (
+    check_sequence_length,
+    check_units,
+    running_world_size,
+    whole_batch,
+)
 from noisescale.noise.recipe import Recipe
 
 _KNOWN = ("SGD", "AdamW", "Adam")  # AdamW first: it is a kind of Adam
@@ -85,7 +90,7 @@ def _batch_size(
         check_units(batch_size, None, unit, sequence_length)
     per_example = 1
     if unit == "tokens" and per_device_batch_size is not None:
-        per_example = check_whole("sequence_length", sequence_length or 0, at_least=1)
+        per_example = check_sequence_length(sequence_length)
     return per_example * whole_batch(
         None if batch_size is None else batch_size // per_example,
         per_device_batch_size=per_device_batch_size,

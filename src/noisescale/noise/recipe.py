@@ -23,6 +23,7 @@ from noisescale.noise.batch_recipe import BatchRecipe, kept_warmup
 from noisescale.noise.devices import batch_step, whole_steps
 from noisescale.noise.more_data import choose_batch
 from noisescale.noise.recipe_notes import ADVICE, PAPERS_RULE, and_then, what_to_watch
+from noisescale.noise.run_length import check_length, lasting
 from noisescale.noise.scale import RULES, batch_size_keeping, loudness
 from noisescale.noise.schedule import BatchSchedule, batch_schedule
 from noisescale.notebook import Displayed
@@ -50,8 +51,11 @@ class Recipe(BatchRecipe, Displayed):
         warmup_steps: updates of warm-up; kept in examples when the batch changes.
         unit: ``"examples"`` or ``"tokens"``, of ``batch_size`` and ``n_train``.
         sequence_length: tokens in an example.
+        length_in: ``"epochs"`` or ``"steps"``, in which the run's length was asked for; lines to
+            paste have it so. ``steps`` has the updates in all.
         batch_size_interval, branch: of a batch that follows more data: what one tuned recipe
-            leaves open, and whether ``"noise"`` or ``"epochs"`` bind.
+            leaves open, infinite where it has no upper end (None in ``to_dict``), and whether
+            ``"noise"`` or ``"epochs"`` bind.
         notes: what to watch out for, in words; not part of equality.
 
     >>> import noisescale as ns
@@ -172,7 +176,7 @@ class Recipe(BatchRecipe, Displayed):
         Args:
             batch_size, n_train, learning_rate, momentum: those that change, and their new values.
             epochs, steps: the length of the new run, one of them, which more data ask for: the
-                best batch size depends on it.
+                best batch size depends on it. It stays so, whatever else changes.
             via: the one that moves: ``"learning_rate"``, ``"momentum"`` or ``"batch_size"``. By
                 default a new batch size moves the learning rate, anything else the batch size.
             rule: ``"linear"`` keeps epsilon N/(B (1 - m)), which is what practitioners expect and
@@ -206,19 +210,34 @@ class Recipe(BatchRecipe, Displayed):
         if via is not None:
             check_choice("via", via, _MOVABLE)
         by_law = "n_train" in changes and rule is None
-        if (epochs is not None or steps is not None or law is not None) and not by_law:
-            raise InputError("epochs, steps and law go with a new n_train and without a rule.")
+        length = check_length(epochs, steps)
+        if length and "n_train" not in changes:
+            raise InputError("epochs and steps go with a new n_train: leave them out.")
+        if law is not None and not isinstance(law, BatchSizeLaw):
+            raise InputError(
+                "law must be a noisescale.BatchSizeLaw, such as fit_batch_size_law gives, got "
+                f"{type(law).__name__}."
+            )
+        if law is not None and not by_law:
+            raise InputError("law goes with a new n_train and without a rule: leave it out.")
         step = batch_step(multiple_of, self.unit, self.sequence_length)
         if not by_law:
-            return self._kept_by(changes, via, rule or "linear", step)
-        grown = self._with_more_data(changes.pop("n_train"), epochs, steps, law, step)
+            return self._kept_by(changes, via, rule or "linear", step, length)
+        grown = self._with_more_data(changes.pop("n_train"), length, law, step)
         if not changes and via in (None, "batch_size"):
             return grown
-        moved = grown._kept_by(changes or {"batch_size": self.batch_size}, via, "linear", step)
-        about_data = [note for note in grown.notes if note not in what_to_watch(grown)]
-        return replace(moved, notes=(*about_data, and_then(grown, moved), *moved.notes))
+        changes = changes or {"batch_size": self.batch_size}
+        moved = grown._kept_by(changes, via, "linear", step, length)
+        return replace(moved, notes=(*grown._said(), and_then(grown, moved), *moved.notes))
 
-    def _kept_by(self, changes: dict[str, Any], via: str | None, rule: str, step: int) -> "Recipe":
+    def _kept_by(
+        self,
+        changes: dict[str, Any],
+        via: str | None,
+        rule: str,
+        step: int,
+        length: dict[str, Any],
+    ) -> "Recipe":
         """With ``changes``, and ``via`` moved so that the noise stays as it is."""
         via = _partner(changes) if via is None else via
         if via in changes:
@@ -229,22 +248,26 @@ class Recipe(BatchRecipe, Displayed):
             size = changes.get("n_train", self.n_train)
             size = self.batch_size if size is None else check_whole("n_train", size, at_least=1)
             changes = changes | {"batch_size": min(self.batch_size, size)}
-        target = replace(self, notes=(), batch_size_interval=None, branch=None, **changes)
-        moved = self._warmed(self._moved(target, via, rule, step))
-        if target.n_train == self.n_train:
-            return moved
-        return replace(moved, notes=(PAPERS_RULE, *moved.notes))
+        plain: dict[str, Any] = {
+            "batch_size_interval": None,
+            "branch": None,
+            "length_in": "epochs",
+            "notes": (),
+        }
+        moved = self._moved(replace(self, **plain, **changes), via, rule, step)
+        papers = (PAPERS_RULE,) * (moved.n_train != self.n_train)
+        return replace(
+            moved,
+            **lasting(length, moved.batch_size, moved.n_train),
+            warmup_steps=self._warmup(moved),
+            notes=(*papers, *moved._said()),
+        )
 
     def _with_more_data(
-        self,
-        n_train: int,
-        epochs: float | None,
-        steps: int | None,
-        law: BatchSizeLaw | None,
-        step: int,
+        self, n_train: int, length: dict[str, Any], law: BatchSizeLaw | None, step: int
     ) -> "Recipe":
         """With another N, and the batch by the law."""
-        if (epochs is None) == (steps is None):
+        if not length:
             raise InputError(
                 "with another n_train the best batch size depends on the length of the run: give "
                 "epochs or steps, one of them, or keep the noise scale with rule='linear'."
@@ -252,24 +275,21 @@ class Recipe(BatchRecipe, Displayed):
         if self.n_train is None:
             raise InputError(_UNKNOWN_DATA)
         N = check_whole("n_train", n_train, at_least=1)
-        if epochs is not None:
-            length: dict[str, Any] = {
-                "epochs": check_number("epochs", epochs, "above 0", lambda v: v > 0)
-            }
-        else:
-            length = {"steps": check_whole("steps", steps or 0, at_least=1)}
         choice, notes = choose_batch(self, N, length, law)
         size = whole_steps(choice.batch_size, step, N)
+        if choice.batch_size > N:
+            notes.append(f"there are {N} {self.unit} to train on: the batch is held at {size}")
         moved = replace(
             self,
             n_train=N,
             batch_size=size,
-            epochs=length.get("epochs", length.get("steps", 0) * size / N),
+            **lasting(length, size, N),
+            warmup_steps=None,
             batch_size_interval=(choice.low, choice.high),
             branch=choice.branch,
             notes=tuple(notes),
         )
-        return self._warmed(moved)
+        return replace(moved, warmup_steps=self._warmup(moved))
 
     def as_batch_schedule(
         self,
@@ -355,11 +375,15 @@ class Recipe(BatchRecipe, Displayed):
         )
         return replace(moved, notes=(rounding, *moved.notes))
 
-    def _warmed(self, moved: "Recipe") -> "Recipe":
-        steps = kept_warmup(
+    def _warmup(self, moved: "Recipe") -> int | None:
+        return kept_warmup(
             self.warmup_steps, (self.batch_size, moved.batch_size), 1 / (1 - moved.momentum)
         )
-        return replace(moved, warmup_steps=steps)
+
+    def _said(self) -> tuple[str, ...]:
+        """The notes that do not follow from the quantities themselves."""
+        own = replace(self, notes=()).notes
+        return tuple(note for note in self.notes if note not in own)
 
     def to_dict(self) -> dict[str, Any]:
         """The quantities, what follows from them, and the notes; None for what is not known."""
@@ -375,7 +399,10 @@ class Recipe(BatchRecipe, Displayed):
             "noise_scale": None if self.n_train is None else self.noise_scale,
             "effective_learning_rate": self.effective_learning_rate,
             "steps_per_epoch": None if self.n_train is None else self.steps_per_epoch,
-            "batch_size_interval": None if interval is None else list(interval),
+            "steps": None if self.epochs is None else self.steps,
+            "batch_size_interval": None
+            if interval is None
+            else [end if math.isfinite(end) else None for end in interval],
             "branch": self.branch,
             "notes": list(self.notes),
         }

@@ -16,9 +16,10 @@ ADVICE = (
     "this rule is for SGD, with or without momentum: Adam and AdamW have rules of their own "
     "(AdamRecipe; --optimizer adamw)",
 )
+MEASURED = "give epochs or steps, and no rule, for what was measured"
 PAPERS_RULE = (
     "keeping the noise scale as N changes is the paper's rule, but on its network the best batch "
-    "size grew more slowly than N: give epochs or steps, and no rule, for what was measured"
+    f"size grew more slowly than N: {MEASURED}"
 )
 
 

@@ -71,8 +71,9 @@ class BatchSchedule(Displayed):
             batch_size: of the run that was measured, unless a column says so; steps become
                 examples by it.
             learning_rate, n_train: if known, to be in the stages; the learning rate stays.
-            multiple_of: batch sizes are multiples of this, instead of powers of two.
-            max_batch_size: what memory allows.
+            multiple_of: batch sizes are multiples of this, instead of powers of two (in tokens,
+                of powers of two of sequences).
+            max_batch_size: what memory allows; n_train caps the batch in any case.
             unit, sequence_length: as in :class:`noisescale.Recipe`.
 
         >>> import pandas as pd

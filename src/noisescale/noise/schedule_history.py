@@ -1,8 +1,9 @@
 """A batch schedule from a saved history of the critical batch size.
 
 The readings scatter and the batch may only grow, so it follows the non-decreasing curve that is
-nearest to their logarithms (isotonic regression), rounded down to powers of two or to multiples:
-never beyond what was measured, and neither a high reading nor a low one decides alone.
+nearest to their logarithms (isotonic regression), rounded down to powers of two or to multiples, of
+sequences if it is in tokens: not beyond what was measured, but for the smallest batch that can be,
+and neither a high reading nor a low one decides alone.
 """
 
 import math
@@ -15,7 +16,7 @@ from scipy.optimize import isotonic_regression
 
 from noisescale.checks import check_learning_rate, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.devices import check_units
+from noisescale.noise.devices import batch_step, check_units
 from noisescale.noise.scale import loudness
 from noisescale.noise.schedule import BatchSchedule, Stage
 from noisescale.noise.watch.saved import load
@@ -34,19 +35,17 @@ def schedule_of(
 ) -> BatchSchedule:
     """See :meth:`noisescale.BatchSchedule.from_history`."""
     frame = _read(history, unit)
-    step = 0 if multiple_of is None else check_whole("multiple_of", multiple_of, at_least=1)
-    cap = math.inf
-    if max_batch_size is not None:
-        cap = check_whole("max_batch_size", max_batch_size, at_least=1)
+    step = batch_step(multiple_of, unit, sequence_length)
+    check_units(step, None, unit, sequence_length)
+    cap, limit = _cap(step, n_train, max_batch_size, unit)
     rate = math.nan if learning_rate is None else check_learning_rate(learning_rate)
     starts, critical = _readings(frame, batch_size, unit)
     followed = np.exp(isotonic_regression(np.log(critical)).x)
     stages: list[Stage] = []
     for start, value in zip(starts.tolist(), followed.tolist(), strict=True):
-        size = _rounded(min(value * (1 + 1e-12), cap), step)
+        size = _rounded(min(value * (1 + 1e-12), cap), step, doubling=multiple_of is None)
         if stages and size <= stages[-1].batch_size:
             continue
-        check_units(size, n_train, unit, sequence_length)
         start = start if stages else 0.0  # the first stage reaches back to the start of training
         epoch = math.nan if n_train is None else start / n_train
         g = math.nan if n_train is None else rate * loudness(size, n_train, "exact")
@@ -54,8 +53,12 @@ def schedule_of(
     notes = [f"from {len(critical)} readings of the critical batch size"]
     if len(critical) < len(frame):
         notes.append(f"{len(frame) - len(critical)} readings were undetermined and are left out")
+    if followed[0] < step * (1 - 1e-12):
+        notes.append(
+            f"the critical batch size begins at {followed[0]:.3g}, below the smallest batch, {step}"
+        )
     if followed[-1] > cap:
-        notes.append(f"the batch is held at max_batch_size, {max_batch_size}")
+        notes.append(f"the batch is held at {stages[-1].batch_size} by {limit}")
     return BatchSchedule(tuple(stages), tuple(notes), unit, sequence_length)
 
 
@@ -123,7 +126,24 @@ def _listed(frame: pd.DataFrame) -> str:
     return ", ".join(map(str, list(frame.columns)[:6])) or "no columns at all"
 
 
-def _rounded(size: float, step: int) -> int:
-    if step:
-        return max(step, int(size // step) * step)
-    return 1 << max(0, math.floor(math.log2(size)))
+def _cap(
+    step: int, n_train: int | None, max_batch_size: int | None, unit: str
+) -> tuple[float, str]:
+    """The largest batch, and in words what limits it."""
+    limits = [(math.inf, "nothing")]
+    if n_train is not None:
+        n_train = check_whole("n_train", n_train, at_least=1)
+        limits.append((n_train, f"n_train, {n_train} {unit}"))
+    if max_batch_size is not None:
+        most = check_whole("max_batch_size", max_batch_size, at_least=1)
+        limits.append((most, f"max_batch_size, {most}"))
+    cap, limit = min(limits)
+    if cap < step:
+        raise InputError(f"the smallest batch is {step}, which is more than {limit} allows.")
+    return cap, limit
+
+
+def _rounded(size: float, step: int, *, doubling: bool) -> int:
+    """Down to a power of two of ``step``, or to a multiple of it; at least ``step``."""
+    steps = max(1, int(size // step))
+    return step * (1 << steps.bit_length() - 1 if doubling else steps)

@@ -29,12 +29,17 @@ def _pytorch(recipe: BatchRecipe, devices: Devices) -> list[str]:
         f"optimizer = {_optimizer(recipe, 'model.parameters()')}",
         *_warmup(recipe, "warmup = "),
     ]
+    if recipe.warmup_steps:
+        text.append("# warmup.step() after every optimizer.step()")
     if steps > 1:
         text.append(f"accumulation_steps = {steps}")
         text.append(
             "# (loss / accumulation_steps).backward(), and optimizer.step() every "
             "accumulation_steps batches"
         )
+    if recipe.epochs is not None:
+        name = "num_epochs" if _by_epochs(recipe) else "max_steps"
+        text.append(f"{name} = {_length(recipe)}  # {_the_other(recipe)}")
     return text
 
 
@@ -72,7 +77,9 @@ def _transformers(recipe: BatchRecipe, devices: Devices) -> list[str]:
             text.append(f"    weight_decay={_number(recipe.weight_decay)},")
     if recipe.warmup_steps:
         text.append(f"    warmup_steps={recipe.warmup_steps},")
-    if recipe.epochs is not None:
+    if recipe.length_in == "steps":
+        text.append(f"    max_steps={_length(recipe)},  # {_the_other(recipe)}")
+    elif recipe.epochs is not None:
         text.append(f"    num_train_epochs={_number(recipe.epochs)},")
     return [*text, ")"]
 
@@ -81,12 +88,14 @@ def _lightning(recipe: BatchRecipe, devices: Devices) -> list[str]:
     options = [f"accumulate_grad_batches={devices.gradient_accumulation_steps}"]
     if devices.world_size > 1:
         options.insert(0, f"devices={devices.world_size}")
+    remark = ""
     if recipe.epochs is not None:
-        options.append(f"max_epochs={max(1, round(recipe.epochs))}")
+        options.append(f"max_{'epochs' if _by_epochs(recipe) else 'steps'}={_length(recipe)}")
+        remark = "" if _by_epochs(recipe) else f"  # {_the_other(recipe)}"
     made = _optimizer(recipe, "self.parameters()")
     text = [
         _loader(devices),
-        f"trainer = Trainer({', '.join(options)})",
+        f"trainer = Trainer({', '.join(options)}){remark}",
         "# in the LightningModule:",
         "def configure_optimizers(self):",
     ]
@@ -99,6 +108,27 @@ def _lightning(recipe: BatchRecipe, devices: Devices) -> list[str]:
         f"    warmup = {warmup}",
         '    return [optimizer], [{"scheduler": warmup, "interval": "step"}]',
     ]
+
+
+def _by_epochs(recipe: BatchRecipe) -> bool:
+    """Whether the length is a whole number of epochs, and was not asked for in updates."""
+    return recipe.length_in == "epochs" and float(recipe.epochs or 0).is_integer()
+
+
+def _length(recipe: BatchRecipe) -> int:
+    """Epochs, if they are whole; else updates."""
+    if _by_epochs(recipe):
+        return int(recipe.epochs or 0)
+    return max(1, round(recipe.steps))
+
+
+def _the_other(recipe: BatchRecipe) -> str:
+    """The same length in updates, if it is in epochs; else in epochs."""
+    if not _by_epochs(recipe):
+        least = "" if recipe.steps > 0.5 else "less than one in "
+        return f"updates: {least}{recipe.epochs:.4g} epochs"
+    about = "" if recipe.steps_per_epoch.is_integer() else "about "
+    return f"{about}{recipe.steps:.0f} updates"
 
 
 def _loader(devices: Devices, order: str = "shuffle=True") -> str:
