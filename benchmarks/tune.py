@@ -8,14 +8,18 @@ what is left of the budget does not pay for is drawn again), one seed a draw, an
 score. Each final recipe is then judged by test accuracy over fresh seeds, which none has seen. Five
 repeats with seeds of their own.
 
-Then what ``start=`` saves: the law's prediction, a measured critical batch size and the recipe that
-the first repeat ended with, on MNIST and on the digits of ``examples/tune_jax.py``.
+Then what ``start=`` saves: the prediction of the paper's law, a measured critical batch size and a
+recipe that was tuned before, on MNIST and on the examples (digits; ``examples/tune_jax.py``,
+``tune_sklearn.py``, whose network has no gradients of single examples, and ``tune_torch.py``).
 
-It takes about eight minutes on two idle cores; what it says (scores, updates) does not depend on
-the load, but for ``seconds``. ``TUNE_REPEATS`` changes the number of repeats, ``TUNE_TINY=1`` makes
-everything small, to try it. ``python tools/measured.py --write`` then puts it into docs/tuning.md.
+It needs what ``make bench`` installs (Optuna, PyTorch) and takes about eight minutes on two idle
+cores; what it says (scores, updates) does not depend on the load, but for ``seconds``.
+``TUNE_REPEATS`` changes the number of repeats, ``TUNE_TINY=1`` makes everything small, to try it.
+``python tools/measured.py --write`` then puts it into docs/tuning.md.
 """
 
+import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -47,6 +51,7 @@ WIDTHS = (784, 20, 10) if TINY else (784, 100, 10)
 DRAWS = 60  # more than the tuner's runs; most budgets end before
 RESULTS = Path(__file__).parent / "results" / ("tune-tiny.json" if TINY else "tune.json")
 MARGIN = 0.002
+EXAMPLES = ("tune_jax", "tune_sklearn", "tune_torch")
 
 
 class Bench:
@@ -207,14 +212,53 @@ def starts(bench, recipe):
     }
     for name, start in given.items():
         yield _start_row("MNIST", name, start, bench.tuned(start=start, first_seed=seed))
-    from examples.tune_jax import network, train
+    for name in EXAMPLES:
+        example = importlib.import_module(f"examples.{name}")
+        found = None
+        for start_name, start in example_starts(example):
+            if start_name == "critical batch size" and start is None:
+                continue  # not resolved
+            if start_name == "a recipe":
+                start = replace(found.recipe, notes=())
+            tuned = ns.tune_large_batch(
+                example.train,
+                example.train.n_train,
+                epochs=EPOCHS,
+                start=start,
+                executor=bench.engine,
+                first_seed=seed,
+            )
+            found = tuned if start_name == "none" else found
+            yield _start_row(f"digits, {name}", start_name, start, tuned)
 
-    given = {"none": None, "critical batch size": critical_batch_size(network, train.train_data)}
-    for name, start in given.items():
-        found = ns.tune_large_batch(
-            train, train.n_train, epochs=EPOCHS, start=start, executor=bench.engine
-        )
-        yield _start_row("digits", name, start, found)
+
+def example_starts(example):
+    """Where to begin, by name; a recipe is what the search from nowhere ended with."""
+    yield "none", None
+    at = {"learning_rate": 0.1, "momentum": 0.9, "n_train": example.train.n_train}
+    yield "the law's prediction", PAPER_LAW.predict(**at, epochs=EPOCHS)
+    if hasattr(example, "network"):
+        yield "critical batch size", critical_batch_size(example.network, example.train.train_data)
+    if hasattr(example, "make_module"):
+        yield "critical batch size", critical_batch_size_of_module(example)
+    yield "a recipe", None
+
+
+def critical_batch_size_of_module(example):
+    """The same of a PyTorch module."""
+    import torch
+
+    import noisescale.torch as nst
+
+    torch.manual_seed(0)
+    n, module = example.train.n_train, example.make_module()
+    x, y = example.x[:n], example.y[:n]
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    for batch in torch.randperm(n)[: n // 32 * 32].split(32):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()
+        optimiser.step()
+    return nst.gradient_noise(module, (x, y)).critical_batch_size
 
 
 def critical_batch_size(network, data):
@@ -239,6 +283,9 @@ def _start_row(data, name, start, found):
 
 
 def main():
+    missing = [name for name in ("optuna", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"{' and '.join(missing)} not installed: `make bench` has an environment with it.")
     began, repeats = time.perf_counter(), int(os.environ.get("TUNE_REPEATS", "5"))
     engine = open_engine(workers=2)
     rows = []
