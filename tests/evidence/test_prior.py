@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import noisescale as ns
-from noisescale.evidence.jax_problem import leaf_names
+from noisescale.evidence.jax_leaves import leaf_names
 from oracles.models import affine, data
 
 IGNORE = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")

@@ -1,8 +1,7 @@
 """A JAX function at its params as a :class:`~noisescale.evidence.problem.Problem`."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise, starmap
@@ -33,6 +32,7 @@ from noisescale.evidence.curvature.products import (
     streamed,
 )
 from noisescale.evidence.curvature.roots import stack_roots
+from noisescale.evidence.jax_leaves import ApplyFn, leaf_names, selected
 from noisescale.evidence.occam.kernel import BLOCK_BYTES, BLOCK_FLOPS, LayerRows
 from noisescale.evidence.occam.kernel import row_blocks as blocks_of_rows
 from noisescale.evidence.pace import advance, stage
@@ -49,7 +49,7 @@ from noisescale.evidence.problem import (
     Weight,
     by_examples,
 )
-from noisescale.evidence.select import Select, chosen_of
+from noisescale.evidence.select import Select
 from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
 from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
@@ -61,7 +61,6 @@ _LAYER_FLOPS = 1 << 35  # of products between them: under a second
 # with the square of their number (30 s with 195 rows at once, half a second with 8).
 _CACHE, _FEW_ROWS = 1 << 22, 8
 
-ApplyFn = Callable[[Any, jax.Array], jax.Array]
 LikelihoodLike = str | Likelihood | Callable[[jax.Array, jax.Array], jax.Array]
 
 
@@ -398,59 +397,6 @@ class JaxProblem:
 
     def _params32(self) -> Any:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), self.structured(self.w))
-
-
-def leaf_names(params: Any) -> list[str]:
-    """A path for each leaf, such as ``0/w``, in the order of the flattened ``params``.
-
-    A leaf that is all there is of an object, under its attribute ``value``, has the object's path:
-    flax.nnx keeps every array in such a wrapper.
-    """
-    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
-    siblings = Counter(path[:-1] for path in paths)
-    wrapped = jax.tree_util.GetAttrKey("value")
-    named = [
-        path[:-1] if path and path[-1] == wrapped and siblings[path[:-1]] == 1 else path
-        for path in paths
-    ]
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path in named]
-    if len(set(names)) == len(names):
-        return names
-    return [jax.tree_util.keystr(path) for path in paths]  # keys with a slash in them
-
-
-@dataclass(frozen=True, eq=False)
-class Selected:
-    """A model in which some leaves are parameters and the others stay as they are.
-
-    Hashable by identity, as compiled programs need it.
-    """
-
-    apply_fn: ApplyFn
-    params: Any
-    chosen: tuple[bool, ...]
-
-    def __call__(self, leaves: Any, x: jax.Array) -> jax.Array:
-        """``apply_fn`` with the chosen ``leaves`` in their places."""
-        free, precision = iter(leaves), leaves[0].dtype
-        fixed, tree = jax.tree.flatten(self.params)
-        whole = [
-            next(free) if own else np.array(leaf, precision)  # a copy: JAX remembers constants
-            for own, leaf in zip(self.chosen, fixed, strict=True)
-        ]
-        return self.apply_fn(jax.tree.unflatten(tree, whole), x)
-
-
-def selected(
-    apply_fn: ApplyFn, params: Any, names: list[str], select: Select
-) -> tuple[ApplyFn, list[Any], list[str]]:
-    """The model, params and names restricted to the leaves whose path is selected."""
-    chosen = chosen_of(select, names, "/")
-
-    def kept(values: Iterable[Any]) -> list[Any]:
-        return [value for value, own in zip(values, chosen, strict=True) if own]
-
-    return Selected(apply_fn, params, chosen), kept(jax.tree.leaves(params)), kept(names)
 
 
 def _check_nll(model: Model) -> None:

@@ -34,7 +34,8 @@ from noisescale.evidence.select import Select
 from noisescale.jobs.store import RunStore
 
 if TYPE_CHECKING:
-    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+    from noisescale.evidence.jax_leaves import ApplyFn
+    from noisescale.evidence.jax_problem import LikelihoodLike
 
 # An approximation from passes in float32 needs no others: those in float64 would take as long.
 _PASSES: Mapping[str, Precision] = {"kfac": "float32"}

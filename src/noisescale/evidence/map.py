@@ -38,7 +38,8 @@ from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 
 if TYPE_CHECKING:
-    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+    from noisescale.evidence.jax_leaves import ApplyFn
+    from noisescale.evidence.jax_problem import LikelihoodLike
 
 Array = NDArray[np.float64]
 

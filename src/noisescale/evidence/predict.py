@@ -23,7 +23,8 @@ from noisescale.evidence.problem import Problem, Rows
 from noisescale.evidence.select import Select
 
 if TYPE_CHECKING:
-    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+    from noisescale.evidence.jax_leaves import ApplyFn
+    from noisescale.evidence.jax_problem import LikelihoodLike
 
 Array = NDArray[np.float64]
 

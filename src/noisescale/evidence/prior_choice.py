@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+    from noisescale.evidence.jax_leaves import ApplyFn
+    from noisescale.evidence.jax_problem import LikelihoodLike
 
 BOUNDS = (1e-4, 1e6)
 _PER_DECADE = 4

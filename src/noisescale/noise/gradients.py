@@ -30,7 +30,8 @@ from noisescale.training.sampling import SAMPLERS
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
-    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+    from noisescale.evidence.jax_leaves import ApplyFn
+    from noisescale.evidence.jax_problem import LikelihoodLike
 
 Array = NDArray[np.float64]
 

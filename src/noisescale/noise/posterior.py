@@ -19,7 +19,7 @@ from noisescale.arrays import (
 )
 from noisescale.checks import check_choice
 from noisescale.errors import InputError
-from noisescale.evidence.jax_problem import leaf_names, selected
+from noisescale.evidence.jax_leaves import leaf_names, selected
 from noisescale.evidence.select import Select
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat

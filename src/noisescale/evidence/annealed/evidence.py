@@ -15,7 +15,8 @@ from noisescale.errors import InputError
 from noisescale.evidence.annealed.chains import Array, Chains, Target, from_prior, heated
 from noisescale.evidence.annealed.pilot import Schedule, check_finite, pilot
 from noisescale.evidence.annealed.result import AnnealedEvidence
-from noisescale.evidence.jax_problem import ApplyFn, JaxProblem, LikelihoodLike, jax_problem
+from noisescale.evidence.jax_leaves import ApplyFn
+from noisescale.evidence.jax_problem import JaxProblem, LikelihoodLike, jax_problem
 from noisescale.evidence.null import log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.select import Select

@@ -19,7 +19,8 @@ from noisescale.evidence.annealed.evidence import check_size, fixed_prior, keys_
 from noisescale.evidence.annealed.pilot import pilot
 from noisescale.evidence.annealed.result import AnnealedGap
 from noisescale.evidence.curvature.model import Model
-from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike, jax_problem
+from noisescale.evidence.jax_leaves import ApplyFn
+from noisescale.evidence.jax_problem import LikelihoodLike, jax_problem
 from noisescale.likelihood import Likelihood, resolve_likelihood
 from noisescale.seeds import random_stream
 

@@ -21,7 +21,8 @@ from noisescale.uncertainty import Estimate, mean_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from noisescale.evidence.jax_problem import ApplyFn, LikelihoodLike
+    from noisescale.evidence.jax_leaves import ApplyFn
+    from noisescale.evidence.jax_problem import LikelihoodLike
     from noisescale.evidence.problem import Problem
 
 Array = NDArray[np.float64]
