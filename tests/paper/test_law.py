@@ -104,6 +104,15 @@ def test_predictions_of_another_data_set_are_appended_and_nothing_else(calibrate
     assert table.read_bytes() == after
 
 
+def test_a_search_begins_at_its_prediction():
+    known, unknown = CASES[0], FASHION[0]
+    said = Prediction(known, 300.0, 200.0, 400.0, "epochs")
+    first, second = law.searches([known, unknown], [said])
+    assert first.start == 300.0
+    assert first.fields["n_train"] == known.n_train
+    assert second.start == PAPER_LAW.predict(**unknown.at).value
+
+
 def test_an_unfinished_search_predicts_nothing(tmp_path, table):
     first, second = (case for case in FASHION if case.role == "calibrating")
     with RunStore(tmp_path, write=True) as store:
