@@ -82,6 +82,7 @@ class Setting:
     axis: str = "batch_size"
     ladder: tuple[float, ...] = LADDER
     above: int = 0  # rungs wanted above the peak, beyond those that every peak gets
+    largest: float = math.inf  # a batch that is not exceeded, where there may be no peak
 
 
 def effort_of(at: Circumstances) -> Effort:
@@ -153,9 +154,10 @@ def _coarse_plan(context: Context, setting: Setting, rule: int) -> list[RunConfi
 
 
 def _window(setting: Setting, centre: int, reach: int) -> frozenset[int]:
-    """Rungs around ``centre``, no batch larger than the training set."""
-    ladder = setting.ladder
-    largest = setting.fields["n_train"] if setting.axis == "batch_size" else math.inf
+    """Rungs around ``centre``, no batch larger than the training set or than the setting has it."""
+    ladder, largest = setting.ladder, setting.largest
+    if setting.axis == "batch_size":
+        largest = min(largest, setting.fields["n_train"])
     # Below 10 the rungs are close together: there the window is as wide in ratio as elsewhere.
     width = 2 ** (reach / 2) * 1.01
     return frozenset(
