@@ -19,7 +19,7 @@ from noisescale.paper.shipped import folder
 PREDICTIONS = "predictions.csv"
 # That a run on Fashion-MNIST sees: accuracy was seen to be nearly level there over a factor of
 # three in B, and a search might follow its noise to the full batch.
-_MOST_EXAMPLES = 16_000_000
+_MOST_EXAMPLES = 6_000_000
 _PAPER_WIDTHS = (800,)
 
 
