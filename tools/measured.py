@@ -23,7 +23,7 @@ from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
 from noisescale.paper.claims import Judgement
-from noisescale.paper.law import Data, fashion_law, judge, judge_long_runs
+from noisescale.paper.law import Data, fashion_law, judge, judge_long_runs, uncalibrated
 from noisescale.paper.law import predicted_against_measured as drawn
 from noisescale.paper.law_cases import Prediction, read_predictions
 from noisescale.paper.law_outcomes import Outcome, slope_at
@@ -68,7 +68,8 @@ def _law_sentences(data: Data, judged: dict[str, Judgement]) -> list[str]:
             if o.case.data == source and o.case.role == "judged" and o.miss is not None
         ]
         if not misses:
-            told.append(f"{_NAMES[source]} was not measured.")
+            reasons = uncalibrated(data) if source != "mnist" else ()
+            told += reasons or [f"{_NAMES[source]} was not measured."]
             continue
         near = sum(miss <= 1.5 for miss in misses)
         constants = ""

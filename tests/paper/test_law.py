@@ -104,6 +104,24 @@ def test_predictions_of_another_data_set_are_appended_and_nothing_else(calibrate
     assert table.read_bytes() == after
 
 
+def test_why_another_data_set_has_no_predictions_is_told(calibrated):
+    """Runs that end below the top, and runs that have it inside."""
+    cases = [case for case in FASHION if case.role == "calibrating"]
+    with RunStore(calibrated) as store:
+        keys = list(store.frame()["key"])
+        whole = Runs.of(store, keys)
+        frame = store.frame()
+        top = frame["n_train"].map({case.n_train: best(case) for case in cases})
+        below = Runs.of(store, list(frame[frame["batch_size"] < top]["key"]))
+    data = law.Data(DECIDING, [], whole, cases, below, [], [])
+    (told,) = law.uncalibrated(data)
+    assert told.startswith("On Fashion-MNIST the law could not be calibrated")
+    assert all(f"N = {case.n_train:,} and {case.steps:,} updates" in told for case in cases)
+    assert "the best size is the largest that was tried" in told
+    assert law.uncalibrated(law.Data(DECIDING, [], whole, cases, whole, [], [])) == ()
+    assert law.uncalibrated(law.Data(DECIDING, [], whole, [], None, [], ["not there"])) == ()
+
+
 def test_a_search_begins_at_its_prediction():
     known, unknown = CASES[0], FASHION[0]
     said = Prediction(known, 300.0, 200.0, 400.0, "epochs")

@@ -97,6 +97,20 @@ def fashion_law(data: Data) -> BatchSizeLaw | None:
         return None
 
 
+def uncalibrated(data: Data) -> tuple[str, ...]:
+    """Why Fashion-MNIST has no predictions, where its searches have found no top."""
+    if data.fashion is None or fashion_law(data) is not None:
+        return ()
+    searches = [
+        f"at N = {o.case.n_train:,} and {o.case.steps:,} updates {o.peak.best:g} is the best of "
+        f"{o.peak.sizes[0]:g} to {o.peak.sizes[-1]:g} ({o.peak.undetermined or 'resolved'})"
+        for o in outcomes_of(data.fashion_cases, data.fashion, ())
+        if o.case.role == "calibrating"
+    ]
+    why = "On Fashion-MNIST the law could not be calibrated, so it predicts nothing: "
+    return (f"{why}{'; '.join(searches)}.",)
+
+
 def judge(data: Data) -> Findings:
     """How far off the predictions were."""
     return Findings(
@@ -113,7 +127,7 @@ def judge(data: Data) -> Findings:
         ),
         readings=(judge_long_runs(data),),
         measurements=tuple(_measurements(data)),
-        remarks=tuple(data.missing),
+        remarks=(*data.missing, *uncalibrated(data)),
     )
 
 
