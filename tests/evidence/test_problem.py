@@ -58,6 +58,7 @@ NEUTRAL = [
             "lanczos",
             "kfac",
             "diagonal",
+            "semidefinite",
         )
     ),
     "torch.batches",

@@ -175,8 +175,10 @@ def test_a_setting_without_a_peak_is_taken_for_chaotic(runs):
 
 
 def test_a_sample_says_which_shifts_it_would_notice(runs):
-    found = shifts_noticed(check(runs, 0), "45678")
-    assert all(found[section] for section in "4567")
+    """Either way: of most samples each section's; one that would not says so."""
+    found = [shifts_noticed(check(runs, seed), ("4", "5", "6", "7", "law")) for seed in SEEDS]
+    for section in found[0]:
+        assert np.mean([noticed[section] for noticed in found]) >= 0.7
     few = conclude_agreement(pairs_of([0.001, -0.001, 0.0005]), 100)
     assert shifts_noticed(few, "56") == {"5": False, "6": False}
 

@@ -107,6 +107,7 @@ def test_shipped_runs_have_the_keys_of_their_configurations():
     assert len(shipped) > 1_000
     for row in shipped:
         run = RunConfig(
+            data=row.get("data", "mnist"),
             **{name: float(row[name]) for name in ("learning_rate", "momentum", "prior_precision")},
             **{name: int(row[name]) for name in ("batch_size", "n_train", "steps", "seed")},
             cost_convention=row["cost_convention"],
