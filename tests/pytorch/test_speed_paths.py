@@ -196,7 +196,8 @@ def test_the_diagonal_is_that_of_the_dense_matrix(case):
     H, _ = problem.dense("ggn")
     log_occam = -0.5 * np.log1p(np.diag(H) / 0.3).sum()
     found = nst.log_evidence(module, (x, y), prior_precision=0.3, method="diagonal")
-    assert found.log_occam_factor == pytest.approx(log_occam, rel=1e-10)
+    # Gradients in float32, whose squares are rounded by about 2e-6 of their size.
+    assert found.log_occam_factor == pytest.approx(log_occam, rel=1e-5)
 
 
 def test_gradient_moments_are_those_of_a_loop(case, monkeypatch):

@@ -58,9 +58,9 @@ def test_diagonal_and_noise(name):
     settings = {"prior_precision": LAMBDA, "likelihood": a.likelihood}
     found = nst.log_evidence(a.module, a.data, method="diagonal", **settings)
     h = np.diag(truth.ggn)
-    assert found.log_occam_factor == pytest.approx(-0.5 * np.log1p(h / LAMBDA).sum(), rel=1e-8)
+    # Gradients in float32, rounded by about 1e-6 of their size; squares by twice that.
+    assert found.log_occam_factor == pytest.approx(-0.5 * np.log1p(h / LAMBDA).sum(), rel=1e-5)
     noise = nst.gradient_noise(a.module, a.data, likelihood=a.likelihood, n_eigenvalues=1)
-    # Gradients in float32: their rounding is about 1e-6 of their size.
     assert noise.trace == pytest.approx(truth.trace(), rel=2e-4)
     covariance = np.cov(truth.gradients.T)
     assert noise.spectrum.eigenvalues[0] == pytest.approx(
