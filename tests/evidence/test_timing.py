@@ -6,8 +6,9 @@ import pytest
 from noisescale.evidence import timing
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.occam import bounds, dense, diagonal, dual, kfac, lanczos
+from noisescale.evidence.occam.kernel import sample_rows
 from noisescale.evidence.occam.term import Accuracy
-from noisescale.evidence.problem import Problem
+from noisescale.evidence.problem import Facts, Problem
 from noisescale.evidence.timing import extrapolated, fastest, timed, whole
 from oracles.models import NETWORK, as_function, data, params_of
 
@@ -161,3 +162,13 @@ def test_lanczos_foresees_its_products(n, curvature, scale, tolerance):
     found = lanczos.term(problem, L, np.zeros(len(L)), curvature, accuracy).details
     ratio = expected.n_probes * expected.n_steps / (found["n_probes"] * found["n_steps"])
     assert 0.5 <= ratio <= 2.0
+
+
+def test_rows_to_measure_with_are_spread_where_blocks_are():
+    """Of sequences with a thousand rows each: a block has some of several."""
+    facts = Facts(p=10, N=4, C=3, rows=4_000, pass_flops=1.0)
+    assert set(sample_rows(facts, 12).examples) == {0}
+    assert sample_rows(facts, 12, among=3).examples.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert max(sample_rows(facts, 12, among=9).examples) == 3  # there are no more
+    few = Facts(p=10, N=40, C=3, rows=80, pass_flops=1.0)
+    assert sample_rows(few, 6, among=2).examples.tolist() == [0, 0, 1, 1, 2, 2]

@@ -20,6 +20,7 @@ from noisescale.evidence.occam.kernel import (  # noqa: E402
 )
 from noisescale.evidence.problem import Rows, by_examples  # noqa: E402
 from noisescale.torch import by_examples as blocks  # noqa: E402
+from noisescale.torch import kernel  # noqa: E402
 from noisescale.torch.kronecker import Gram  # noqa: E402
 from noisescale.torch.problem import TorchProblem  # noqa: E402
 from noisescale.torch.rows import RowBlock  # noqa: E402
@@ -474,3 +475,24 @@ def test_calls_side_by_side_have_a_thread_each_and_leave_the_number_as_it_was(th
     finally:
         torch.set_num_threads(before)
     assert noise.trace == pytest.approx(nst.gradient_noise(*CASES["dense"]).trace, rel=1e-6)
+
+
+def test_what_rows_take_is_found_out_from_one_block(monkeypatch):
+    """An example of a sequence has thousands of rows: forming them all to count them took GiB."""
+    a = animal("gpt")
+    problem = TorchProblem(a.module, a.data, a.likelihood)
+    rows = output_rows(problem)
+    formed = []
+
+    class Counted(kernel.FactorKernel):
+        def __init__(self, gradients, L, rows, size):
+            formed.append(len(rows))
+            super().__init__(gradients, L, rows, size)
+
+    monkeypatch.setattr(kernel, "FactorKernel", Counted)
+    monkeypatch.setattr(kernel, "rows_fit", lambda n_rows, n_columns: False)
+    L = np.ones(len(problem.w))
+    of_the_first = int((rows.examples == rows.examples[0]).sum())
+    assert of_the_first > 3
+    assert kernel.factor_kernel(problem.gradients("float64"), L, rows, 3) is None
+    assert formed == [3]

@@ -88,8 +88,8 @@ def test_an_operator_without_a_gradient():
     assert found.log_evidence == pytest.approx(-4 - 0.5 * np.log1p(h / 0.5).sum(), rel=1e-6)
 
 
-def test_products_are_counted_and_the_decrement_takes_no_more_than_it_needs():
-    """Two distinct curvatures: the decrement is exact after two steps of sixty-four."""
+def test_products_are_counted_and_the_decrement_is_exact():
+    """Of two distinct curvatures, which two steps exhaust."""
     p = 300
     h = np.where(np.arange(p) < 100, 7.0, 0.5)
     slope = np.random.default_rng(0).normal(size=p)
