@@ -7,6 +7,7 @@ from noisescale.evidence import timing
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.occam import bounds, dense, diagonal, dual, kfac, lanczos
 from noisescale.evidence.occam.kernel import sample_rows
+from noisescale.evidence.occam.outlook import outlook
 from noisescale.evidence.occam.term import Accuracy
 from noisescale.evidence.problem import Facts, Problem
 from noisescale.evidence.timing import extrapolated, fastest, timed, whole
@@ -158,7 +159,7 @@ def test_lanczos_foresees_its_products(n, curvature, scale, tolerance):
     def operator(precision):
         return lanczos._in_prior_units(problem.operator(curvature, precision), L)
 
-    expected = lanczos.outlook(operator, len(L), accuracy, curvature == "ggn")
+    expected = outlook(operator, len(L), accuracy, curvature == "ggn")
     found = lanczos.term(problem, L, np.zeros(len(L)), curvature, accuracy).details
     ratio = expected.n_probes * expected.n_steps / (found["n_probes"] * found["n_steps"])
     assert 0.5 <= ratio <= 2.0

@@ -267,6 +267,16 @@ def test_a_budget_of_time_stops_too(tune):
     found.plot()  # of a trail without a step
 
 
+def test_a_budget_that_ends_before_anything_is_decided_promises_no_recipe(tune):
+    """It is spent on learning rates that are not stable; nothing is said of a best recipe."""
+    sentence = "before anything could be decided.*give it more"
+    with pytest.raises(ns.InputError, match=sentence) as told:
+        tune(functions.diverging, max_runs=20)
+    assert "the budget of 20 runs has" in str(told.value)
+    assert "best recipe" not in str(told.value)
+    assert "\n" not in str(told.value)
+
+
 def test_no_run_is_made_twice(tune, tmp_path):
     calls, runs = tmp_path / "calls", tmp_path / "runs"
     calls.mkdir()

@@ -8,7 +8,6 @@ from itertools import pairwise, starmap
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
@@ -23,13 +22,19 @@ from noisescale.evidence.curvature.gauss_newton import (
 )
 from noisescale.evidence.curvature.hessian import dense_hessian
 from noisescale.evidence.curvature.layers import DenseLayers, split_layers
-from noisescale.evidence.curvature.model import Architecture, Model, activations
+from noisescale.evidence.curvature.model import (
+    Architecture,
+    Model,
+    activations,
+    check_nll,
+    pass_flops,
+)
+from noisescale.evidence.curvature.per_example import gradient_moments, second_moments, slopes
 from noisescale.evidence.curvature.products import (
     curvature_operator,
     nll_and_gradient,
     nll_function,
     row_blocks,
-    streamed,
 )
 from noisescale.evidence.curvature.roots import stack_roots
 from noisescale.evidence.jax_leaves import ApplyFn, leaf_names, selected
@@ -53,7 +58,6 @@ from noisescale.evidence.select import Select
 from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
 from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
-from noisescale.training.per_example import blocks, sums
 
 _LAYER_BYTES = 1 << 27  # of layers' inputs and derivatives held at once
 _LAYER_FLOPS = 1 << 35  # of products between them: under a second
@@ -89,7 +93,7 @@ def jax_problem(
         squares = sum(((outputs - flat[rows]) ** 2).sum() for rows, outputs in _outputs(model))
         noise = estimated_precision(float(squares), y.size)
         model = Model.at(apply_fn, params, x, y, chosen.with_noise(noise))
-    _check_nll(model)
+    check_nll(model)
     return JaxProblem(model, tuple(names), n_classes)
 
 
@@ -177,7 +181,7 @@ class JaxProblem:
             N=N,
             C=C,
             rows=N * n_rows(self.likelihood, C, self.n_classes),
-            pass_flops=_pass_flops(model),
+            pass_flops=pass_flops(model),
             weights=() if network is None else tuple(starmap(Weight, pairwise(network.widths))),
             activations=self.activations,
             tokens=n_tokens(self.likelihood, self.observed),
@@ -356,35 +360,15 @@ class JaxProblem:
 
     def gradient_moments(self) -> Moments:
         """Sums over per-example gradients, each in float32, added up in float64."""
-        architecture, model = self.model.architecture, self.model
-        params = self._params32()
-        sq_norms = np.empty(len(model.x))
-        total, squares = np.zeros(model.n_params), np.zeros(model.n_params)
-        n_features = math.prod(model.x.shape[1:])
-        for rows in blocks(architecture.apply_fn, params, len(model.x), n_features):
-            part = sums(
-                architecture.apply_fn,
-                architecture.likelihood,
-                params,
-                *model.block(rows, "float32"),
-            )
-            sq_norms[rows] = part.sq_norms
-            total += _flat(part.gradient)
-            squares += _flat(part.squares)
-        return Moments(sq_norms, total, squares)
+        return gradient_moments(self.model)
 
     def slopes(self, direction: Array) -> Array:
         """Each example's gradient times ``direction``: one forward derivative, in float32."""
-        model = self.model
-        w, v = jnp.asarray(model.w, jnp.float32), jnp.asarray(direction, jnp.float32)
-        along = np.empty(len(model.x))
-        for rows in row_blocks(model, 1, "float32"):
-            along[rows] = _slopes(model.architecture, w, *model.block(rows, "float32"), v)
-        return along
+        return slopes(self.model, direction)
 
     def second_moments(self) -> LinearOperator:
         """sum_i g_i g_i' as products in float32, (p, p)."""
-        return streamed(self.model, _second_moment_products, "float32")
+        return second_moments(self.model)
 
     @property
     def _network(self) -> Any:
@@ -394,45 +378,6 @@ class JaxProblem:
             leaf_shapes(network)
         )
         return network if known else None
-
-    def _params32(self) -> Any:
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), self.structured(self.w))
-
-
-def _check_nll(model: Model) -> None:
-    """A user's nll must give one number an example: a broadcast would pass unnoticed."""
-    for n in {1, len(model.y)}:
-        with jax.enable_x64(True):
-            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.block(slice(n))[0])
-            try:
-                shape = jax.eval_shape(
-                    model.architecture.likelihood.nll, outputs, model.y[:n]
-                ).shape
-            except (TypeError, ValueError, IndexError, AttributeError) as error:
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                raise InputError(
-                    f"likelihood does not accept outputs of shape {outputs.shape} with y of shape "
-                    f"{model.y[:n].shape}: {reason}"
-                ) from error
-        if shape != (n,):
-            raise InputError(
-                f"likelihood must return one number an example, shape ({n},), but returns shape "
-                f"{shape} for outputs of shape {outputs.shape} and y of shape {model.y[:n].shape}."
-            )
-
-
-def _pass_flops(model: Model) -> float:
-    n = min(8, len(model.x))
-    x = np.zeros((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
-    with jax.enable_x64(True):
-        lowered = jax.jit(model.architecture.outputs).lower(model.w, x)
-    analysis: Any = lowered.cost_analysis() or {}
-    counted = float(analysis.get("flops", 0.0)) / n
-    return counted if math.isfinite(counted) and counted > 0 else 2.0 * model.n_params
-
-
-def _flat(tree: Any) -> Array:
-    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
 
 
 def _outputs(model: Model) -> Iterator[tuple[slice, Array]]:
@@ -445,24 +390,3 @@ def _outputs(model: Model) -> Iterator[tuple[slice, Array]]:
 @partial(jax.jit, static_argnums=0)
 def _outputs_of(architecture: Architecture, w: jax.Array, x: jax.Array) -> jax.Array:
     return architecture.outputs(w, x)
-
-
-@partial(jax.jit, static_argnums=0)
-def _slopes(
-    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, v: jax.Array
-) -> jax.Array:
-    return jnp.asarray(jax.jvp(lambda w: architecture.nll_each(w, x, y), (w,), (v,))[1])
-
-
-@partial(jax.jit, static_argnums=0)
-def _second_moment_products(
-    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
-) -> jax.Array:
-    """sum_i g_i (g_i' v): the slope of every example along v, pulled back."""
-
-    def nll(w: jax.Array) -> jax.Array:
-        return architecture.nll_each(w, x, y)
-
-    _, pull_back = jax.vjp(nll, w)
-    along = jax.vmap(lambda v: jax.jvp(nll, (w,), (v,))[1])(V)  # (k, n)
-    return jax.vmap(lambda s: jnp.asarray(pull_back(s)[0]))(along)

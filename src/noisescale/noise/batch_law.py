@@ -255,12 +255,12 @@ class BatchSizeLaw(Displayed):
         slope = with_c / C[2][2] if C[2][2] > 0 else 0.0
         variance = C[0][0] + 2 * x * C[0][1] + x * x * C[1][1] - slope * with_c
         normal = NormalDist(0.0, math.sqrt(max(variance, 0.0) + self._own_variance + 1e-12))
+        noise = math.log(self.scale.value * effective) + self.power.value * x
         means = []
         for k in range(_SLICES):
             away = spread * NormalDist().inv_cdf((k + 0.5) / _SLICES)
             share = self.epochs.value * math.exp(away) / epochs  # c/E
             if share < 1:
-                noise = math.log(self.scale.value * effective) + self.power.value * x
                 joined = -math.log1p(-(share**self.sharpness)) / self.sharpness
                 means.append(noise + slope * away + joined)
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,22 +39,14 @@ from noisescale.torch.batches import (
 )
 from noisescale.torch.by_examples import BLOCK_BYTES, BLOCK_FLOPS, ByExamples
 from noisescale.torch.derivatives import Ways
+from noisescale.torch.first_pass import FirstPass, check_finite, check_outputs, first_pass
 from noisescale.torch.likelihood import nll_of
 from noisescale.torch.model import TorchModel
 from noisescale.torch.normalisation import check_statistics, normalisation_notes
 from noisescale.torch.tensors import plain, to_numpy
 
 DIRECTIONS = 32  # products of the curvature at once
-_REPEATS = 8  # by which outputs that are random are seen to be, few as they may be
 ROOT = "(module)"  # the layer of parameters that the module itself holds, beside its submodules
-
-
-class _First(NamedTuple):
-    """Of the pass over one example: the outputs' shape, whether parameters move them, its size."""
-
-    shape: tuple[int, ...]
-    depends: bool
-    activations: int
 
 
 class TorchProblem(ByExamples):
@@ -75,14 +67,8 @@ class TorchProblem(ByExamples):
             self.x = with_decoder_inputs(twin, self.x, y)
             y = counted_tokens(self.x, y, chosen.ignore_index, next_token=self._shifted)
         self.y = y  # the number of examples, which outputs need
-        first = self._first.shape
-        self._check_dependence()
-        if first[:1] != (1,):
-            raise InputError(
-                "the module must return one row an example, but returns shape "
-                f"{first} for one example: put examples first."
-            )
-        shape = (self.n_train, *first[1:])
+        check_outputs(self._first)
+        shape = (self.n_train, *self._first.shape[1:])
         observed, self.n_classes = check_targets(plain(y), chosen, shape, "the module")
         self.observed: NDArray[Any] = observed
         self.y = torch.from_numpy(observed)
@@ -261,47 +247,16 @@ class TorchProblem(ByExamples):
         H = self.operator(curvature, "float64") @ np.eye(p)
         return (H + H.T) / 2, False
 
-    @property
+    @cached_property
     def activations(self) -> int:
         """Numbers that one example adds to a forward pass: the outputs of all submodules."""
-        return self._first.activations
+        of_inputs = (int(part[0].numel()) for part in leaves(self.x))
+        return max(2 * self._first.numbers, *of_inputs, 1)
 
     @cached_property
-    def _first(self) -> "_First":
-        """What one pass over the first example shows."""
-        sizes: list[int] = []
-
-        def count(module: torch.nn.Module, args: Any, output: Any) -> None:
-            sizes.append(_numbers(output))
-
-        x, twin = self.inputs(slice(0, 1), "float64"), self.model.twins["float64"]
-        hooks = [m.register_forward_hook(count) for m in twin.modules()]
-        before = self._random_state()
-        try:
-            with torch.enable_grad():
-                w = self.tensor(self.w, "float64").requires_grad_()
-                outputs = self.model("float64", w, x)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        _check_finite(outputs)
-        if not torch.equal(before, self._random_state()):  # it drew random numbers: for what?
-            with torch.no_grad():
-                again = [self.model("float64", w, x) for _ in range(_REPEATS)]
-            if not all(torch.allclose(outputs, other, rtol=1e-6, atol=1e-9) for other in again):
-                raise InputError(
-                    "the module gives other outputs each time, in evaluation mode too: take out "
-                    "what is random in it (F.dropout(x) needs training=self.training)."
-                )
-        numbers = max(2 * sum(sizes), *(int(part[0].numel()) for part in leaves(self.x)), 1)
-        return _First(tuple(outputs.shape), outputs.requires_grad, numbers)
-
-    def _random_state(self) -> torch.Tensor:
-        """Of the generator that the module's device draws from."""
-        device = self.model.device
-        if device.type == "cuda":
-            return torch.cuda.get_rng_state(device)
-        return torch.get_rng_state()
+    def _first(self) -> FirstPass:
+        w = self.tensor(self.w, "float64")
+        return first_pass(self.model, w, self.inputs(slice(0, 1), "float64"))
 
     def roots(self) -> Array | None:
         """R (N, k, C), of tokens (N, T, k, C); None if some nll is not convex in its outputs."""
@@ -350,15 +305,6 @@ class TorchProblem(ByExamples):
             return pull_back(self.ways.along(function, w, v))[0]
 
         return self._summed(product, "float32")
-
-    def _check_dependence(self) -> None:
-        """Outputs that no parameter moves have no derivatives at all."""
-        if not self._first.depends:
-            raise InputError(
-                "the module's outputs do not depend on its free parameters: its forward pass "
-                "detaches them or runs under torch.no_grad(); take that out, or select= those that "
-                "outputs depend on."
-            )
 
     def _check_nll(self) -> None:
         """A user's nll must give one number an example: a broadcast would pass unnoticed."""
@@ -422,7 +368,7 @@ class TorchProblem(ByExamples):
         with torch.no_grad():
             w = self.tensor(self.w, precision)
             outputs = self.model(precision, w, self.inputs(rows, precision))
-        _check_finite(outputs)
+        check_finite(outputs)
         return outputs
 
     def _outputs_of(self, precision: str, rows: Any) -> torch.Tensor:
@@ -459,7 +405,7 @@ class TorchProblem(ByExamples):
         new.x = as_inputs(x)
         new.observed = np.zeros((count(new.x), *self.observed.shape[1:]), self.observed.dtype)
         new.y = torch.from_numpy(new.observed)
-        for cached in ("_first", "pass_flops"):  # inputs may be longer now
+        for cached in ("_first", "activations", "pass_flops"):  # inputs may be longer now
             vars(new).pop(cached, None)
         return new
 
@@ -480,16 +426,3 @@ class TorchProblem(ByExamples):
         """Their targets."""
         y = self.y[rows].to(self.model.device)
         return y.to(getattr(torch, precision)) if y.is_floating_point() else y.long()
-
-
-def _numbers(output: Any) -> int:
-    """How many a layer returns: a tensor, or several (a recurrent layer's states)."""
-    if isinstance(output, torch.Tensor):
-        return int(output.numel())
-    parts = output.values() if isinstance(output, dict) else output
-    return sum(map(_numbers, parts)) if isinstance(output, dict | tuple | list) else 0
-
-
-def _check_finite(outputs: torch.Tensor) -> None:
-    if not torch.isfinite(outputs).all():
-        raise InputError("the module's outputs are not finite: look for NaN in it or the data.")

@@ -86,6 +86,10 @@ class Tuner:
             else:
                 told = "No larger batch was tried: a score that never changes tells none apart."
         except BudgetSpentError as spent:
+            if self.current is None:
+                raise InputError(
+                    f"the budget was spent before anything could be decided: {spent}; give it more."
+                ) from spent
             complete = False
             told = f"Stopped early: {spent}. This is the best recipe so far."
         return self._result(complete, told)
@@ -345,10 +349,8 @@ class Tuner:
         )
 
     def _result(self, complete: bool, told: str) -> TuneResult:
-        if self.current is None or self.start is None:
-            raise InputError(
-                f"the budget was spent before anything could be decided: {told.split(': ', 1)[1]}"
-            )
+        assert self.current is not None
+        assert self.start is not None
         before, after = (self.trials.steps(r.batch_size) for r in (self.start, self.current))
         update, example = _time_of_an_update(self.trials)
         return TuneResult(

@@ -120,9 +120,36 @@ def test_shifted_solutions_are_those_of_the_matrix(n, rank, kind, precision):
     np.testing.assert_allclose(made.inverse(W, scales, precision), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("n_zero", [0, 1, 30, 99, 100])
+def test_rows_that_are_zero_are_left_out_and_count_with_the_precision_alone(n_zero):
+    """As of pixels that are never on: against the whole matrix, zeros and all."""
+    rng = np.random.default_rng(n_zero)
+    x = rng.normal(size=(400, 100))
+    x[:, rng.permutation(100)[:n_zero]] = 0.0
+    M, W, scales = x.T @ x, rng.normal(size=(100, 3)), np.array([0.0, 0.1, 5.0])
+    values, vectors = semidefinite_eigh(M)
+    assert vectors.shape == (100, 100 - n_zero)
+    np.testing.assert_allclose(vectors * values @ vectors.T, M, atol=1e-10 * 400)
+    made = solved_when_shifted(M)
+    held = np.sort(made.values)[::-1][: 100 - n_zero]
+    np.testing.assert_allclose(held, np.linalg.eigvalsh(M)[::-1][: 100 - n_zero], rtol=1e-9)
+    expected = [
+        w @ np.linalg.solve(s * M + 0.3 * np.eye(100), w) for w, s in zip(W.T, scales, strict=True)
+    ]
+    np.testing.assert_allclose(made.inverse(W, scales, 0.3), expected, rtol=1e-9)
+
+
 def test_a_singular_tridiagonal_form_that_rounds_below_zero_is_solved_all_the_same():
     """A precision far below the rounding of the largest eigenvalue."""
     rng = np.random.default_rng(0)
     F = rng.normal(size=(80, 79)) * np.exp(-np.arange(79) / 2)
     made = solved_when_shifted(F @ F.T + 1e-13 * np.eye(80))
     assert np.isfinite(made.inverse(rng.normal(size=(80, 3)), np.ones(3), 1e-18)).all()
+
+
+def test_a_shifted_matrix_solves_for_no_column_too():
+    """Where the other factor is zero: units before a layer that are all dead."""
+    x = np.random.default_rng(0).normal(size=(200, 90))
+    made = solved_when_shifted(x.T @ x)
+    assert isinstance(made, Tridiagonal)
+    assert made.inverse(np.zeros((90, 0)), np.zeros(0), 0.3).shape == (0,)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.errors import InputError
 from noisescale.likelihood import Likelihood
 
 Array = NDArray[np.float64]
@@ -28,6 +30,11 @@ class Architecture:
     likelihood: Likelihood
     tree: Any
     shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def n_params(self) -> int:
+        """The number of parameters p."""
+        return sum(math.prod(shape) for shape in self.shapes)
 
     def unflatten(self, w: jax.Array) -> Any:
         """Params from their flat vector."""
@@ -81,10 +88,12 @@ class Model:
     @property
     def n_outputs(self) -> int:
         """Outputs an example, C."""
-        with jax.enable_x64(True):
-            return int(
-                jax.eval_shape(self.architecture.outputs, self.w, self.block(slice(1))[0]).shape[1]
-            )
+        return _n_outputs(self.architecture, *self._example)
+
+    @property
+    def _example(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """What a traced program depends on: the shape of one example, and the numbers' type."""
+        return self.x.shape[1:], self.block(slice(0))[0].dtype
 
     def block(self, rows: Any, precision: str = "float64") -> tuple[NDArray[Any], NDArray[Any]]:
         """Some examples, their real numbers in this precision."""
@@ -103,14 +112,59 @@ class Model:
 
 def activations(model: Model) -> int:
     """Numbers that one example adds to a forward pass: all that the program computes on the way."""
-    sizes = []
+    return _activations(model.architecture, *model._example)
+
+
+# Tracing a program takes longer than to run it on some hundred examples.
+@lru_cache(maxsize=16)
+def _n_outputs(architecture: Architecture, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    w, x = np.empty(architecture.n_params), np.empty((1, *shape), dtype)
+    with jax.enable_x64(True):
+        return int(jax.eval_shape(architecture.outputs, w, x).shape[1])
+
+
+@lru_cache(maxsize=16)
+def _activations(architecture: Architecture, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    sizes, w = [], np.empty(architecture.n_params)
     for n in (1, 2):
-        rows = np.empty((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
         with jax.enable_x64(True):
-            program = jax.make_jaxpr(model.architecture.outputs)(model.w, rows)
+            program = jax.make_jaxpr(architecture.outputs)(w, np.empty((n, *shape), dtype))
         sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
-    return max(sizes[1] - sizes[0], math.prod(model.x.shape[1:]), 1)
+    return max(sizes[1] - sizes[0], math.prod(shape), 1)
 
 
 def _size(variable: Any) -> int:
     return math.prod(getattr(variable.aval, "shape", ()))
+
+
+def pass_flops(model: Model) -> float:
+    """Operations of one example's pass, as XLA counts them."""
+    n = min(8, len(model.x))
+    x = np.zeros((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
+    with jax.enable_x64(True):
+        lowered = jax.jit(model.architecture.outputs).lower(model.w, x)
+    analysis: Any = lowered.cost_analysis() or {}
+    counted = float(analysis.get("flops", 0.0)) / n
+    return counted if math.isfinite(counted) and counted > 0 else 2.0 * model.n_params
+
+
+def check_nll(model: Model) -> None:
+    """A user's nll must give one number an example: a broadcast would pass unnoticed."""
+    for n in {1, len(model.y)}:
+        with jax.enable_x64(True):
+            outputs = jax.eval_shape(model.architecture.outputs, model.w, model.block(slice(n))[0])
+            try:
+                shape = jax.eval_shape(
+                    model.architecture.likelihood.nll, outputs, model.y[:n]
+                ).shape
+            except (TypeError, ValueError, IndexError, AttributeError) as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise InputError(
+                    f"likelihood does not accept outputs of shape {outputs.shape} with y of shape "
+                    f"{model.y[:n].shape}: {reason}"
+                ) from error
+        if shape != (n,):
+            raise InputError(
+                f"likelihood must return one number an example, shape ({n},), but returns shape "
+                f"{shape} for outputs of shape {outputs.shape} and y of shape {model.y[:n].shape}."
+            )

@@ -18,6 +18,7 @@ from noisescale.evidence.occam.semidefinite import (
     LOW_RANK,
     Spectral,
     Tridiagonal,
+    Within,
     semidefinite_eigh,
     solved_when_shifted,
 )
@@ -153,9 +154,9 @@ def _eigh(matrix: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
-def _shifted(matrix: Array) -> Spectral | Tridiagonal:
+def _shifted(matrix: Array) -> Spectral | Tridiagonal | Within:
     n = float(len(matrix))
-    made: Spectral | Tridiagonal = attended(3 * n**3, solved_when_shifted, check_curvature(matrix))
+    made = attended(3 * n**3, solved_when_shifted, check_curvature(matrix))
     advance(n**3)
     return made
 

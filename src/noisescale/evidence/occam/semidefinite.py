@@ -2,13 +2,15 @@
 
 A Kronecker product B x A shifted by a precision needs eigenvectors of one factor alone: in their
 basis it is a row of matrices s_j M + precision, M the other factor and s_j the eigenvalues of the
-first. For those a tridiagonal form M = Q T Q' serves, a third of the work.
+first. For those a tridiagonal form M = Q T Q' serves, a third of the work. Rows that are zero (a
+pixel that is never on, a unit that is dead) are left out of all of it.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from noisescale.evidence.occam.term import Array
@@ -28,8 +30,23 @@ def semidefinite_eigh(matrix: Array) -> "Spectral":
     >>> values.round(6), vectors.shape
     (array([100.]), (100, 1))
     """
-    few = _of_low_rank(matrix) if len(matrix) >= _WORTH_A_FACTOR else None
+    n, places = len(matrix), _not_zero(matrix)
+    if len(places) < n:
+        values, some = (
+            semidefinite_eigh(matrix[np.ix_(places, places)])
+            if len(places)
+            else (np.zeros(0), np.zeros((0, 0)))
+        )
+        vectors = np.zeros((n, len(values)))
+        vectors[places] = some
+        return Spectral(values, vectors)
+    few = _of_low_rank(matrix) if n >= _WORTH_A_FACTOR else None
     return _by_vectors(matrix) if few is None else few
+
+
+def _not_zero(matrix: Array) -> NDArray[np.intp]:
+    """The rows that are not zero, which a diagonal shows."""
+    return np.flatnonzero(np.diag(matrix) > 0)
 
 
 def _by_vectors(matrix: Array) -> "Spectral":
@@ -41,6 +58,9 @@ def _of_low_rank(matrix: Array) -> "Spectral | None":
     """From a factor, if that is small; else None."""
     n = len(matrix)
     noise = n * np.finfo(float).eps * float(np.diag(matrix).max())
+    factor, failed = lapack.dpotrf(matrix, lower=1)
+    if not failed and float(np.diag(factor).min()) ** 2 > noise:
+        return None  # of full rank, as a tenth of the time shows
     packed, order, rank, _ = lapack.dpstrf(matrix, tol=noise, lower=1)
     if rank > LOW_RANK * n:
         return None
@@ -93,17 +113,42 @@ class Tridiagonal(NamedTuple):
         return products
 
 
+class Within(NamedTuple):
+    """A matrix whose rows are zero but at some places, where it is ``part``."""
+
+    part: Spectral | Tridiagonal
+    places: NDArray[np.intp]
+
+    @property
+    def values(self) -> Array:
+        """Its eigenvalues, without those of the rows that are zero."""
+        return self.part.values
+
+    def inverse(self, W: Array, scales: Array, precision: float) -> Array:
+        """w_j' (s_j M + precision)^-1 w_j for the columns of W (n, m): (m,)."""
+        outside = np.delete(W, self.places, axis=0)
+        inside = self.part.inverse(W[self.places], scales, precision)
+        return np.asarray(inside + (outside**2).sum(axis=0) / precision)
+
+
 def _banded(d: Array, e: Array) -> Array:
     return np.array([np.append(0.0, e), d, np.append(e, 0.0)])
 
 
-def solved_when_shifted(matrix: Array) -> Spectral | Tridiagonal:
+def solved_when_shifted(matrix: Array) -> Spectral | Tridiagonal | Within:
     """The eigenvalues of a positive semidefinite matrix, and solutions with s M + precision.
 
     >>> made = solved_when_shifted(np.diag([1.0, 3.0]))
     >>> made.inverse(np.array([[2.0], [2.0]]), np.ones(1), 1.0)
     array([3.])
     """
+    places = _not_zero(matrix)
+    if 0 < len(places) < len(matrix):
+        return Within(_solved(matrix[np.ix_(places, places)]), places)
+    return _solved(matrix)
+
+
+def _solved(matrix: Array) -> Spectral | Tridiagonal:
     n = len(matrix)
     few = _of_low_rank(matrix) if n >= _WORTH_A_FACTOR else _by_vectors(matrix)
     if few is not None:

@@ -1,0 +1,68 @@
+"""The gradients of single examples: their sums, their slopes along a direction, their products."""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from noisescale.evidence.curvature.model import Architecture, Array, Model
+from noisescale.evidence.curvature.products import row_blocks, streamed
+from noisescale.evidence.problem import Moments
+from noisescale.training.per_example import blocks, sums
+
+
+def gradient_moments(model: Model) -> Moments:
+    """Sums over per-example gradients, each in float32, added up in float64."""
+    apply_fn, likelihood = model.architecture.apply_fn, model.architecture.likelihood
+    params = model.architecture.unflatten(jnp.asarray(model.w, jnp.float32))
+    sq_norms = np.empty(len(model.x))
+    total, squares = np.zeros(model.n_params), np.zeros(model.n_params)
+    for rows in blocks(apply_fn, params, len(model.x), math.prod(model.x.shape[1:])):
+        part = sums(apply_fn, likelihood, params, *model.block(rows, "float32"))
+        sq_norms[rows] = part.sq_norms
+        total += _flat(part.gradient)
+        squares += _flat(part.squares)
+    return Moments(sq_norms, total, squares)
+
+
+def slopes(model: Model, direction: Array) -> Array:
+    """Each example's gradient times ``direction``: one forward derivative, in float32."""
+    w, v = jnp.asarray(model.w, jnp.float32), jnp.asarray(direction, jnp.float32)
+    along = np.empty(len(model.x))
+    for rows in row_blocks(model, 1, "float32"):
+        along[rows] = _slopes(model.architecture, w, *model.block(rows, "float32"), v)
+    return along
+
+
+def second_moments(model: Model) -> LinearOperator:
+    """sum_i g_i g_i' as products in float32, (p, p)."""
+    return streamed(model, _second_moment_products, "float32")
+
+
+def _flat(tree: Any) -> Array:
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
+
+
+@partial(jax.jit, static_argnums=0)
+def _slopes(
+    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, v: jax.Array
+) -> jax.Array:
+    return jnp.asarray(jax.jvp(lambda w: architecture.nll_each(w, x, y), (w,), (v,))[1])
+
+
+@partial(jax.jit, static_argnums=0)
+def _second_moment_products(
+    architecture: Architecture, w: jax.Array, x: jax.Array, y: jax.Array, V: jax.Array
+) -> jax.Array:
+    """sum_i g_i (g_i' v): the slope of every example along v, pulled back."""
+
+    def nll(w: jax.Array) -> jax.Array:
+        return architecture.nll_each(w, x, y)
+
+    _, pull_back = jax.vjp(nll, w)
+    along = jax.vmap(lambda v: jax.jvp(nll, (w,), (v,))[1])(V)  # (k, n)
+    return jax.vmap(lambda s: jnp.asarray(pull_back(s)[0]))(along)
