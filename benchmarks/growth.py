@@ -2,10 +2,12 @@
 
 A cell is a process of its own that does one evidence of a 784-w-10 network at initialisation; its
 time (compilation included) and its peak memory beyond what it had loaded are reported. Cells that
-the preflight estimate puts above the patience (``growth.py SECONDS``, ten minutes by default) are
-not run: they are extrapolated from the nearest cell that was, by the ratio of the estimates, and
-marked. ``lanczos`` does two probes of at most 64 steps: more probes are a matter of accuracy, and
-cost time in proportion.
+the preflight estimate puts above the patience (``growth.py SECONDS``, ten minutes by default), or
+whose memory is not there, are not run, and have no time. ``lanczos`` does two probes of at most 64
+steps: more probes are a matter of accuracy, and cost time in proportion.
+
+About ten minutes. Results go to results/growth.json, from which ``tools/measured.py --write`` fills
+the table in docs/evidence.md.
 """
 
 import json
@@ -57,24 +59,6 @@ def measure(method: str, width: int, n: int, patience: float) -> dict:
     return json.loads(done.stdout)
 
 
-def extrapolate(cells: list[dict]) -> None:
-    """Fill in what was not run from the nearest cell of the same method that was."""
-    run = [cell for cell in cells if "seconds" in cell]
-    for cell in cells:
-        if "seconds" in cell:
-            continue
-        same = [c for c in run if c["method"] == cell["method"]]
-        if not same:
-            continue
-        nearest = max(same, key=lambda c: c["estimate_seconds"])
-        ratio = cell["estimate_seconds"] / nearest["estimate_seconds"]
-        cell |= {
-            "seconds": nearest["seconds"] * ratio,
-            "gib": cell["estimate_gib"],
-            "extrapolated": True,
-        }
-
-
 def main() -> None:
     patience = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
     shapes = sorted({(w, PAPER[1]) for w in WIDTHS} | {(PAPER[0], n) for n in EXAMPLES})
@@ -83,16 +67,7 @@ def main() -> None:
         for width, n in shapes:
             cells.append(measure(method, width, n, patience))
             print(json.dumps(cells[-1]), flush=True)
-    extrapolate(cells)
     RESULTS.write_text(json.dumps({"patience": patience, "cells": cells}, indent=1) + "\n")
-    for cell in cells:
-        mark = " *" if cell.get("extrapolated") else ""
-        print(
-            f"{cell['method']:9} p = {cell['p']:>9,}  N = {cell['N']:>6,}  "
-            f"{cell.get('seconds', float('nan')):>12.1f} s{mark:2}  "
-            f"{cell.get('gib', float('nan')):>10.2f} GiB"
-            + ("" if cell["fits"] else "  does not fit here")
-        )
 
 
 if __name__ == "__main__":

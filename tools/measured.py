@@ -18,7 +18,7 @@ from typing import Any
 
 from betting_passages import PASSAGES as BETS
 from pytorch_passage import pytorch_passage
-from scale_passage import scale_passage
+from scale_passage import beside_peers_passage, growth_passage, scale_passage
 from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
@@ -217,7 +217,7 @@ def preflight_passage(path: Path = RESULTS / "preflight.csv") -> str:
         f"{asked}: {held} of {len(rows)} cells within a factor of two, or within two seconds and a "
         "quarter of a GiB, below which nothing more is measured. Without that allowance "
         f"{time} times and {memory} memories of {len(rows)} are within a factor of two; the others "
-        "are small."
+        f"are small{_missed(rows)}."
     )
     lines = [
         "| model | N | method | predicted | measured | predicted | measured | |",
@@ -231,6 +231,17 @@ def preflight_passage(path: Path = RESULTS / "preflight.csv") -> str:
             f"| {'' if row['holds'] == 'True' else 'missed'} |"
         )
     return f"{said}\n\n" + "\n".join(lines)
+
+
+def _missed(rows: list[dict[str, str]]) -> str:
+    """The cells that do not hold, as the end of a sentence."""
+    told = [
+        f"{row['method']} of {row['framework']}, {row['model']}, N = {row['n_train']} "
+        f"({float(row['predicted_seconds']):.2g} s foretold, {float(row['seconds']):.2g} s taken)"
+        for row in rows
+        if row["holds"] != "True"
+    ]
+    return f", but for {', '.join(told)}" if told else ""
 
 
 def _within_two(predicted: str, measured: str) -> bool:
@@ -255,6 +266,8 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "pytorch": pytorch_passage,
     **BETS,
     "scale": lambda: "\n\n".join(map(_wrapped_text, scale_passage().split("\n\n"))),
+    "growth": growth_passage,
+    "beside-peers": lambda: _wrapped(beside_peers_passage()),
     **VERDICTS,
 }
 

@@ -68,14 +68,19 @@ def _shape(row: Row) -> str:
     return f"{row['model']}, N = {int(row['n_train']):,}"
 
 
+def in_seconds(took: float) -> str:
+    """To two digits: 0.079 s, 440 s."""
+    return f"{float(f'{took:.2g}'):g} s"
+
+
 def _cells(row: Row) -> tuple[str, ...]:
     value = f"{float(row['value']):.6g}"
     return (
         _shape(row),
         row["library"],
         row["method"],
-        f"{float(row['seconds']):.2g} s",
-        f"{float(row['predicted_seconds']):.2g} s" if row["predicted_seconds"] else "",
+        in_seconds(float(row["seconds"])),
+        in_seconds(float(row["predicted_seconds"])) if row["predicted_seconds"] else "",
         f"{float(row['gib']):.2f} GiB",
         f"{float(row['predicted_gib']):.2f} GiB" if row["predicted_gib"] else "",
         f"{value}, {row['note']}" if row["note"] else value,
