@@ -1,5 +1,6 @@
 import os
 import platform
+import signal
 import subprocess
 import sys
 import textwrap
@@ -65,6 +66,14 @@ def gate(unruly):
 
 # A shell's background jobs, and so the tests in one, are deaf to it.
 _HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
+@pytest.fixture
+def hears_ctrl_c():
+    """As in a terminal, wherever the tests run."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

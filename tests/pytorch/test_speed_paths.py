@@ -307,6 +307,7 @@ def test_every_method_is_heard(monkeypatch, method):
 
 @pytest.mark.parametrize("method", ["dense", "dual", "lanczos", "kfac", "diagonal"])
 @pytest.mark.parametrize("heard_before", [0, 2])
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_ends_every_method(monkeypatch, method, heard_before):
     """What interrupts is neither kept back nor swallowed: nothing more is heard."""
     monkeypatch.setattr(pace, "EVERY", 0.0)
