@@ -30,7 +30,8 @@ from sklearn.linear_model import LogisticRegression
 
 import noisescale as ns
 from noisescale.data import balanced_binary, load_digits
-from noisescale.evidence.linear.regression import fit_map, lambda_path, linear_problem
+from noisescale.evidence.linear.path import lambda_path
+from noisescale.evidence.linear.regression import fit_map, linear_problem
 
 GRID = np.logspace(-8, 6, 50)
 ROUNDS = 3

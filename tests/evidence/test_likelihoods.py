@@ -15,7 +15,7 @@ from noisescale.evidence.curvature.roots import sequence_root
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.null import log_null_of
 from noisescale.evidence.occam.kernel import output_rows
-from noisescale.evidence.problem import Rows
+from noisescale.evidence.rows import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noisescale.evidence.problem import Rows, by_slots
+from noisescale.evidence.rows import Rows, by_slots
 
 
 @given(

@@ -6,8 +6,8 @@ import pytest
 from noisescale.evidence import timing
 from noisescale.evidence.jax_problem import jax_problem
 from noisescale.evidence.occam import bounds, dense, diagonal, dual, kfac, lanczos
-from noisescale.evidence.occam.kernel import sample_rows
 from noisescale.evidence.occam.outlook import outlook
+from noisescale.evidence.occam.row_timing import sample_rows
 from noisescale.evidence.occam.term import Accuracy
 from noisescale.evidence.problem import Facts, Problem
 from noisescale.evidence.timing import extrapolated, fastest, timed, whole

@@ -18,7 +18,7 @@ from noisescale.evidence.occam.kernel import (  # noqa: E402
     kernel_builder,
     output_rows,
 )
-from noisescale.evidence.problem import Rows, by_examples  # noqa: E402
+from noisescale.evidence.rows import Rows, by_examples  # noqa: E402
 from noisescale.torch import by_examples as blocks  # noqa: E402
 from noisescale.torch import kernel  # noqa: E402
 from noisescale.torch.kronecker import Gram  # noqa: E402

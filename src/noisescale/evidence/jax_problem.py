@@ -50,10 +50,9 @@ from noisescale.evidence.problem import (
     KroneckerBlock,
     Moments,
     Precision,
-    Rows,
     Weight,
-    by_examples,
 )
+from noisescale.evidence.rows import Rows, by_examples
 from noisescale.evidence.select import Select
 from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
 from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood

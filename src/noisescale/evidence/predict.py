@@ -19,7 +19,8 @@ from noisescale.evidence.averaging import average_probabilities
 from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.kernel import output_rows, row_blocks
 from noisescale.evidence.prior import prior_vector
-from noisescale.evidence.problem import Problem, Rows
+from noisescale.evidence.problem import Problem
+from noisescale.evidence.rows import Rows
 from noisescale.evidence.select import Select
 
 if TYPE_CHECKING:

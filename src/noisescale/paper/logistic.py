@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
-from noisescale.evidence.linear.regression import check_pair, lambda_path, linear_problem
+from noisescale.evidence.linear.path import lambda_path
+from noisescale.evidence.linear.regression import check_pair, linear_problem
 from noisescale.paper.claims import Judgement, conclude, judge_each
 from noisescale.paper.runs import short
 from noisescale.paper.section import Circumstances, Context

@@ -10,7 +10,8 @@ import numpy as np
 from scipy import stats
 
 from noisescale.data import Dataset, balanced_binary
-from noisescale.evidence.linear.regression import check_pair, linear_problem, maximise_evidence
+from noisescale.evidence.linear.path import maximise_evidence
+from noisescale.evidence.linear.regression import check_pair, linear_problem
 from noisescale.likelihood import LIKELIHOODS
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.posterior import PosteriorSamples, langevin

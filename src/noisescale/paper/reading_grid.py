@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from noisescale.data import Dataset, balanced_binary
 from noisescale.drawing import COLOURS, house_style, to_svg
-from noisescale.evidence.linear.regression import check_pair, lambda_path, linear_problem
+from noisescale.evidence.linear.path import lambda_path
+from noisescale.evidence.linear.regression import check_pair, linear_problem
 from noisescale.paper import figure1, figure2
 from noisescale.paper.claims import Judgement, Verdict, conclude
 from noisescale.paper.logistic import LABELS, Array, Curves, CurvesBy, n_test, whiten

@@ -17,16 +17,8 @@ from torch.func import grad
 from torch.utils.flop_counter import FlopCounterMode
 
 from noisescale.evidence.pace import advance, stage
-from noisescale.evidence.problem import (
-    Array,
-    Facts,
-    Kronecker,
-    Moments,
-    Precision,
-    Rows,
-    by_examples,
-    by_slots,
-)
+from noisescale.evidence.problem import Array, Facts, Kronecker, Moments, Precision
+from noisescale.evidence.rows import Rows, by_examples, by_slots
 from noisescale.torch.derivatives import Ways
 from noisescale.torch.kernel import FactorKernel, factor_kernel
 from noisescale.torch.kronecker import kronecker_factors

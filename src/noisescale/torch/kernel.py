@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from noisescale.evidence.occam.kernel import AT_ONCE, LEFT_OUT, add_products, rows_fit
 from noisescale.evidence.pace import advance, stage, tick
-from noisescale.evidence.problem import Array, Rows, by_examples
+from noisescale.evidence.problem import Array
+from noisescale.evidence.rows import Rows, by_examples
 from noisescale.torch.factors import Factor, Formed
 from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy

@@ -16,7 +16,8 @@ import torch
 
 from noisescale.arrays import one_blas_thread
 from noisescale.evidence.pace import advance, stage
-from noisescale.evidence.problem import Array, Kronecker, KroneckerBlock, Rows, by_slots
+from noisescale.evidence.problem import Array, Kronecker, KroneckerBlock
+from noisescale.evidence.rows import Rows, by_slots
 from noisescale.torch.factors import Factor, Outer
 from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy

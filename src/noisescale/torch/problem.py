@@ -21,7 +21,8 @@ from noisescale.evidence.curvature.roots import (
 from noisescale.evidence.occam.kernel import row_blocks
 from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Precision, Rows
+from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Precision
+from noisescale.evidence.rows import Rows
 from noisescale.evidence.select import Select
 from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
 from noisescale.likelihood import estimated_precision, resolve_likelihood

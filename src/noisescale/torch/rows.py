@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vjp
 
-from noisescale.evidence.problem import Rows, Weight
+from noisescale.evidence.problem import Weight
+from noisescale.evidence.rows import Rows
 from noisescale.torch.capture import Plan, checked_plan, layers_with_rules, record
 from noisescale.torch.factors import Factor, Formed, Outer
 

@@ -4,13 +4,8 @@ from sklearn.linear_model import LogisticRegression
 
 import noisescale as ns
 from noisescale.data import load_digits
-from noisescale.evidence.linear.regression import (
-    fit_map,
-    lambda_path,
-    linear_problem,
-    logit_covariance,
-    maximise_evidence,
-)
+from noisescale.evidence.linear.path import lambda_path, maximise_evidence
+from noisescale.evidence.linear.regression import fit_map, linear_problem, logit_covariance
 
 SHAPES = {"N > p": (60, 6), "p > N": (15, 80), "p >> N": (12, 900)}
 

@@ -10,12 +10,8 @@ from noisescale.evidence.linear.chord import approach
 from noisescale.evidence.linear.families import Softmax
 from noisescale.evidence.linear.newton import Cost
 from noisescale.evidence.linear.packed import PackedSoftmax, packed
-from noisescale.evidence.linear.regression import (
-    fit_map,
-    lambda_path,
-    linear_problem,
-    maximise_evidence,
-)
+from noisescale.evidence.linear.path import lambda_path, maximise_evidence
+from noisescale.evidence.linear.regression import fit_map, linear_problem
 from noisescale.evidence.linear.search import evidence_peak, highest
 
 

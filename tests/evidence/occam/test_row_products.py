@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noisescale.evidence.occam import kernel
-from noisescale.evidence.problem import Rows
+from noisescale.evidence.rows import Rows
 
 
 class Linear:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from noisescale.training.dense import layer_derivatives, layer_inputs
 
 if TYPE_CHECKING:
-    from noisescale.evidence.problem import Precision, Rows
+    from noisescale.evidence.problem import Precision
+    from noisescale.evidence.rows import Rows
 
 Array = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ neighbours. It ends when the polynomial's top is known already, to ``tolerance``
 about a tenth of a decade away on either side: those give the variance -1/f''(t) of the posterior
 over t.
 
-:func:`noisescale.evidence.linear.regression.maximise_evidence` brackets in place of interpolating,
+:func:`noisescale.evidence.linear.path.maximise_evidence` brackets in place of interpolating,
 and needs half as many fits again.
 """
 
@@ -25,9 +25,9 @@ from noisescale.evidence.linear.design import Array
 from noisescale.evidence.linear.families import product
 from noisescale.evidence.linear.newton import Cost
 from noisescale.evidence.linear.packed import PackedSoftmax, packed
+from noisescale.evidence.linear.path import EvidenceMaximum
 from noisescale.evidence.linear.regression import (
     DEFAULT_BOUNDS,
-    EvidenceMaximum,
     LinearFit,
     LinearProblem,
     check_bounds,

@@ -31,11 +31,12 @@ from noisescale.evidence.occam.kernel import (
     output_rows,
     parts_of,
     row_products,
-    seconds_of_rows,
 )
+from noisescale.evidence.occam.row_timing import seconds_of_rows
 from noisescale.evidence.occam.term import Accuracy, Array, Curve, Occam, Term, check_curvature
 from noisescale.evidence.pace import advance, attended, stage
-from noisescale.evidence.problem import Facts, Precision, Problem, Rows
+from noisescale.evidence.problem import Facts, Precision, Problem
+from noisescale.evidence.rows import Rows
 from noisescale.evidence.timing import arithmetic_rate
 
 _LEFT_OUT = 0.25  # of the tolerance, for rows that are not looked at

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.linalg
 
 from noisescale.evidence.occam.cholesky import cholesky_of_lower
-from noisescale.evidence.occam.kernel import exhaust, seconds_of_rows
+from noisescale.evidence.occam.kernel import exhaust
+from noisescale.evidence.occam.row_timing import seconds_of_rows
 from noisescale.evidence.occam.term import (
     Accuracy,
     Array,

@@ -5,7 +5,8 @@
 
 import numpy as np
 
-from noisescale.evidence.occam.kernel import output_rows, seconds_of_rows
+from noisescale.evidence.occam.kernel import output_rows
+from noisescale.evidence.occam.row_timing import seconds_of_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,

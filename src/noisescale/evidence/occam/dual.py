@@ -25,9 +25,8 @@ from noisescale.evidence.occam.kernel import (
     output_rows,
     row_products,
     rows_fit,
-    sample_rows,
-    seconds_of_rows,
 )
+from noisescale.evidence.occam.row_timing import sample_rows, seconds_of_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -40,7 +39,8 @@ from noisescale.evidence.occam.term import (
     occam_of_eigenvalues,
 )
 from noisescale.evidence.pace import attended, stage, tick
-from noisescale.evidence.problem import Facts, Problem, Rows
+from noisescale.evidence.problem import Facts, Problem
+from noisescale.evidence.rows import Rows
 from noisescale.evidence.timing import arithmetic_rate, timed
 
 SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy

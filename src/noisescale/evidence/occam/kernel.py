@@ -7,7 +7,6 @@ dense network's layers and the rows' derivatives D at their outputs K is the sum
 (a_i . a_j/lambda_w + 1/lambda_b) (D_r . D_s).
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -18,8 +17,8 @@ from noisescale.checks import memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam.term import NOT_CONVEX, Array, check_curvature
 from noisescale.evidence.pace import advance, attended, stage, tick
-from noisescale.evidence.problem import Facts, Precision, Problem, Rows
-from noisescale.evidence.timing import whole
+from noisescale.evidence.problem import Precision, Problem
+from noisescale.evidence.rows import Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +32,6 @@ BLOCK_FLOPS = 1 << 33  # of a product of matrices in one stroke: some tenths of 
 NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
 AT_ONCE = 512  # columns of a kernel that are made together
 _PART = 8_192  # rows of such columns in one stroke
-_FEWEST = 4  # examples of the smallest block that is measured
 _STROKE = 512  # rows of a lower triangle in one stroke: what is made above it is small
 LEFT_OUT = 1e200  # a precision from which on a parameter is not looked at
 
@@ -105,41 +103,6 @@ def output_rows(problem: Problem) -> Rows:
     if roots is None:
         raise InputError(NOT_CONVEX)
     return Rows.of(roots)
-
-
-def sample_rows(facts: Facts, n: int, *, among: int = 1) -> Rows:
-    """The first ``n`` rows, to measure with; their coefficients are made up.
-
-    ``among`` so many examples at least, the first few rows of each, if one would have them all.
-    """
-    each = min(facts.rows_an_example, -(-n // min(among, facts.N)))
-    return Rows(np.arange(n) // each, np.full((n, facts.C), 1 / facts.C))
-
-
-def seconds_of_rows(
-    problem: Problem,
-    facts: Facts,
-    run: Callable[[Rows], Callable[[], object]],
-    *,
-    degree: int = 1,
-    at_least: int = 1,
-    slots: bool = False,
-) -> float:
-    """Seconds that ``run(rows)()`` takes with all rows, from few of them, ``at_least`` so many.
-
-    Where programs are compiled for the shape of a block, in whole blocks. ``slots`` if blocks take
-    some rows of several examples where one has too many (:func:`~..problem.by_slots`).
-    """
-    block = problem.rows_at_once()
-    few = block if problem.compiles else min(_FEWEST * facts.rows_an_example, block)
-    among = math.isqrt(block) if slots and facts.rows_an_example > block else 1
-    return whole(
-        lambda n: run(sample_rows(facts, n, among=among)),
-        facts.rows,
-        first=max(few, at_least),
-        step=block if problem.compiles else 1,
-        degree=degree,
-    )
 
 
 def kernel_builder(

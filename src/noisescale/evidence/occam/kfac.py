@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from noisescale.errors import InputError
-from noisescale.evidence.occam.kernel import output_rows, seconds_of_rows
+from noisescale.evidence.occam.kernel import output_rows
+from noisescale.evidence.occam.row_timing import seconds_of_rows
 from noisescale.evidence.occam.semidefinite import (
     LOW_RANK,
     Spectral,

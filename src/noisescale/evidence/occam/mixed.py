@@ -26,7 +26,8 @@ from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.kernel import NEGLIGIBLE, parts_of
 from noisescale.evidence.occam.term import Array, Occam, Term, check_curvature
 from noisescale.evidence.pace import attended, stage
-from noisescale.evidence.problem import Problem, Rows
+from noisescale.evidence.problem import Problem
+from noisescale.evidence.rows import Rows
 
 FEWEST = 2_048  # rows below which float64 is quick enough
 _LARGE = 1.0  # a diagonal of K from which on a row belongs to the head
