@@ -486,9 +486,9 @@ def test_what_rows_take_is_found_out_from_one_block(monkeypatch):
     formed = []
 
     class Counted(kernel.FactorKernel):
-        def __init__(self, gradients, L, rows, size):
+        def __init__(self, gradients, L, rows, size, *, hold=True):
             formed.append(len(rows))
-            super().__init__(gradients, L, rows, size)
+            super().__init__(gradients, L, rows, size, hold=hold)
 
     monkeypatch.setattr(kernel, "FactorKernel", Counted)
     monkeypatch.setattr(kernel, "rows_fit", lambda n_rows, n_columns: False)
@@ -496,4 +496,66 @@ def test_what_rows_take_is_found_out_from_one_block(monkeypatch):
     of_the_first = int((rows.examples == rows.examples[0]).sum())
     assert of_the_first > 3
     assert kernel.factor_kernel(problem.gradients("float64"), L, rows, 3) is None
-    assert formed == [3]
+    assert formed == [3, 3]  # held, and formed when wanted
+
+
+@pytest.mark.parametrize("name", ["gpt", "cnn", "resnet", "vit"])
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_gradients_that_are_formed_when_wanted_give_the_same_kernel(name, per_layer):
+    """Whole, some rows, columns, the diagonal, along a direction; whatever the prior."""
+    a = animal(name)
+    problem = TorchProblem(a.module, a.data, a.likelihood)
+    rows, rng = output_rows(problem), np.random.default_rng(0)
+    L = rng.uniform(0.5, 2.0, len(problem.w)) if per_layer else np.full(len(problem.w), 0.3)
+    gradients = problem.gradients("float64")
+    held, late = (kernel.FactorKernel(gradients, L, rows, 7, hold=h) for h in (True, False))
+    assert late.late
+    assert not held.late
+    assert late.A.shape[1] < held.A.shape[1]
+    np.testing.assert_allclose(late.diagonal(), held.diagonal(), rtol=1e-9)
+    for kept in (np.ones(len(rows), bool), rng.random(len(rows)) < 0.5):
+        ours, theirs = (np.tril(k.matrix(kept)) for k in (late, held))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-10 * np.abs(theirs).max())
+    chosen = np.sort(rng.permutation(len(rows))[:5])
+    for (part, ours), (same, theirs) in zip(
+        late.columns(chosen), held.columns(chosen), strict=True
+    ):
+        assert part == same
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-10 * np.abs(theirs).max())
+    scale = np.abs(held.among(chosen)).max()
+    np.testing.assert_allclose(late.among(chosen), held.among(chosen), atol=1e-9 * scale)
+    direction = rng.normal(size=len(L))
+    along = held.along(direction)
+    np.testing.assert_allclose(late.along(direction), along, atol=1e-9 * np.abs(along).max())
+
+
+def test_dual_forms_gradients_when_wanted_where_they_do_not_fit(monkeypatch):
+    """The same evidence; forward derivatives, which take far longer, are not asked for."""
+    a = animal("gpt")
+    settings = {"prior_precision": 0.5, "method": "dual", "likelihood": a.likelihood}
+    monkeypatch.setattr(dual, "SMALL", 0)
+    expected = nst.log_evidence(a.module, a.data, **settings).log_evidence
+    seen = []
+
+    class Seen(kernel.FactorKernel):
+        def __init__(self, *args, hold=True):
+            seen.append(hold)
+            super().__init__(*args, hold=hold)
+
+    monkeypatch.setattr(kernel, "FactorKernel", Seen)
+    monkeypatch.setattr(kernel, "rows_fit", lambda n, columns: seen[-1:] == [False])
+    monkeypatch.setattr(TorchProblem, "derivatives", None)
+    found = nst.log_evidence(a.module, a.data, **settings).log_evidence
+    assert seen[-1] is False
+    assert found == pytest.approx(expected, rel=1e-9)
+
+    def columns(*_):
+        raise AssertionError("a block of columns would form all gradients again")
+
+    seen.clear()
+    monkeypatch.setattr(Seen, "columns", columns)
+    bounded = nst.log_evidence(a.module, a.data, **settings, tolerance=0.5)
+    assert seen[-1] is False
+    lower, upper = bounded.log_evidence_bounds
+    assert lower <= expected <= upper
+    assert upper - lower <= 0.5

@@ -6,6 +6,7 @@ else of a framework. Vectors are NumPy's, flat, float64; curvatures are of the s
 the prior.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -86,6 +87,14 @@ class Facts:
     def formed(self) -> int:
         """The number of parameters whose gradients are formed for a kernel."""
         return self.p - sum(w.size for w in self.multiplied)
+
+    @property
+    def unformed(self) -> int:
+        """Numbers that a row takes while weights' gradients are not formed, all but one's."""
+        others = self.p - sum(w.size for w in self.weights)
+        k = self.rows_an_example
+        each = (w.groups * w.positions * (w.outputs + w.inputs / k) for w in self.weights)
+        return math.ceil(others + sum(each)) + max((w.size for w in self.weights), default=self.p)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,9 @@
     K = sum over parameters of (1/lambda) G G',   G (rows, size) the parameter's gradients.
 
 For a weight G G' is either a product of formed gradients (2 i o operations an entry) or, from Gram
-matrices of inputs and output gradients, T^2 (o + i/k^2): whichever counts fewer.
+matrices of inputs and output gradients, T^2 (o + i/k^2): whichever counts fewer. Formed gradients
+of all rows are held where they fit into memory. Where they do not, inputs and output gradients may,
+which are fewer numbers where positions are few: then they are formed a parameter at a time.
 """
 
 from collections.abc import Iterator
@@ -21,46 +23,62 @@ from noisescale.torch.factors import Factor, Formed
 from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy
 
+_COLUMN_BYTES = 1 << 30  # of columns' gradients that are formed together
+
 
 class FactorKernel:
-    """K from factors of gradients: formed and held, or multiplied as they are."""
+    """K from factors of gradients: formed and held, formed when wanted, or multiplied as they are.
 
-    def __init__(self, gradients: ExampleGradients, L: Array, rows: Rows, size: int) -> None:
+    ``hold`` the formed ones, or form them each time.
+    """
+
+    def __init__(
+        self, gradients: ExampleGradients, L: Array, rows: Rows, size: int, *, hold: bool = True
+    ) -> None:
         self.gradients, self.rows, self.n_rows = gradients, rows, len(rows)
         used = {name: at for name, at in gradients.columns.items() if L[at].min() < LEFT_OUT}
         self.precisions: dict[str, float] = {}  # of what is multiplied as it is
         self.factors: list[dict[str, Factor]] = []
         self.places: list[NDArray[np.int64]] = []
-        self.formed: dict[str, slice] = {}
+        self.formed: dict[str, slice] = {}  # columns of A
+        self.late: dict[str, Array] = {}  # roots of the precisions of what is formed when wanted
         stage("rows", len(rows))
         start = 0
         for block in by_examples(rows, size):
             shape, found = self._factors_of(block)
             if start == 0:
-                self._choose({name: found[name] for name in used}, L)
+                self._choose({name: found[name] for name in used}, L, hold)
             stop = start + len(block)
             for name, into in self.formed.items():
                 g = found[name].gradients().flatten(0, 1)
                 root = self.root[into]
                 self.A[start:stop, into] = to_numpy(g)[shape.places] / root
-            self.factors.append({name: found[name] for name in self.precisions})
+            self.factors.append({name: found[name] for name in (*self.precisions, *self.late)})
             self.places.append(shape.places)
             start = stop
             advance(len(block))
+
+    def _factors_at(self, chosen: NDArray[np.int64]) -> tuple[RowBlock, dict[str, Factor]]:
+        """Of some rows; none where all that there is of them is held."""
+        if not (self.precisions or self.late):
+            return RowBlock.of(self.rows[:0]), {}
+        return self._factors_of(self.rows[chosen])
 
     def _factors_of(self, rows: Rows) -> tuple[RowBlock, dict[str, Factor]]:
         shape = RowBlock.of(rows)
         c = self.gradients.problem.tensor(shape.coefficients, self.gradients.precision)
         return shape, self.gradients.factors(shape.examples, c)
 
-    def _choose(self, found: dict[str, Factor], L: Array) -> None:
-        """What is formed, in which columns of A, and what is not."""
+    def _choose(self, found: dict[str, Factor], L: Array, hold: bool) -> None:
+        """What is formed, in which columns of A, and what is not, or not yet."""
         parts, start = [np.zeros(0)], 0
         for name, factor in found.items():
             own = L[self.gradients.columns[name]]
             alike = bool((own == own[0]).all()) and not isinstance(factor, Formed)
             if alike and factor.kernel_flops() < 2 * len(own):
                 self.precisions[name] = float(own[0])
+            elif not hold and not isinstance(factor, Formed):
+                self.late[name] = np.sqrt(own)
             else:
                 self.formed[name] = slice(start, start + len(own))
                 parts.append(np.sqrt(own))
@@ -74,10 +92,18 @@ class FactorKernel:
         start = 0
         for factors, places in zip(self.factors, self.places, strict=True):
             for name, factor in factors.items():
+                if name in self.late:
+                    G = self._now(name, factor, places)
+                    total[start : start + len(places)] += np.einsum("rp,rp->r", G, G)
+                    continue
                 norms = to_numpy(factor.squared_norms()).ravel()[places]
                 total[start : start + len(places)] += norms / self.precisions[name]
             start += len(places)
         return np.asarray(total)
+
+    def _now(self, name: str, factor: Factor, places: NDArray[np.int64]) -> Array:
+        """Rows of what is formed when wanted, in the units of the prior."""
+        return to_numpy(factor.gradients().flatten(0, 1))[places] / self.late[name]
 
     def matrix(self, kept: NDArray[np.bool_]) -> Array:
         """K, its lower triangle."""
@@ -85,11 +111,18 @@ class FactorKernel:
         K = np.zeros((n, n))
         if self.A.shape[1]:
             add_products(K, self.A if kept.all() else self.A[kept], multiply=_matmul)
-        if not self.precisions:
-            return K
         ends = np.cumsum([0, *(len(places) for places in self.places)])
         own = [kept[a:b] for a, b in pairwise(ends)]
         ends = np.cumsum([0, *(int(mask.sum()) for mask in own)])
+        for k, (name, root) in enumerate(self.late.items(), 1):
+            G = np.empty((n, len(root)))
+            for i, mask in enumerate(own):
+                at = self.places[i][mask]
+                G[ends[i] : ends[i + 1]] = self._now(name, self.factors[i][name], at)
+                tick()
+            add_products(K, G, multiply=_matmul, of=f"kernel, {k} of {len(self.late)}")
+        if not self.precisions:
+            return K
         stage("kernel of layers", n**2)
         for i, mask in enumerate(own):
             at = self.places[i][mask]
@@ -115,18 +148,30 @@ class FactorKernel:
     @property
     def columns_at_once(self) -> int:
         """As many rows as the largest block has, whose factors are held together."""
-        largest = max((len(places) for places in self.places), default=1)
-        return AT_ONCE if not self.precisions else min(AT_ONCE, largest)
+        most = AT_ONCE
+        if self.precisions:
+            most = min(most, max((len(places) for places in self.places), default=1))
+        if self.late:
+            most = min(most, _COLUMN_BYTES // (8 * sum(map(len, self.late.values()))))
+        return max(1, most)
+
+    @property
+    def whole_first(self) -> bool:
+        """Where gradients are formed when wanted: all of them for each block of columns."""
+        return bool(self.late)
 
     def columns(self, chosen: NDArray[np.int64]) -> Iterator[tuple[slice, Array]]:
         """K between all rows and the chosen ones."""
         theirs = self.A[chosen]
-        shape, found = self._factors_of(self.rows[chosen]) if self.precisions else (None, {})
+        shape, found = self._factors_at(chosen)
+        formed = {name: self._now(name, found[name], shape.places).T for name in self.late}
         start = 0
         for factors, places in zip(self.factors, self.places, strict=True):
             part = slice(start, start + len(places))
             K = self.A[part] @ theirs.T
-            if shape is not None:
+            for name, columns in formed.items():
+                K += _matmul(self._now(name, factors[name], places), columns)
+            if self.precisions:
                 K += self._products(factors, found)[places][:, shape.places]
             yield part, K
             start = part.stop
@@ -134,14 +179,20 @@ class FactorKernel:
     def among(self, chosen: NDArray[np.int64]) -> Array:
         """K between the chosen rows."""
         K = self.A[chosen] @ self.A[chosen].T
+        shape, found = self._factors_at(chosen)
+        for name in self.late:
+            G = self._now(name, found[name], shape.places)
+            K += _matmul(G, G.T)
         if self.precisions:
-            shape, found = self._factors_of(self.rows[chosen])
             K += self._products(found, found)[shape.places][:, shape.places]
         return np.asarray(K)
 
     @property
     def numbers_a_row(self) -> int:
-        """What a row takes: its formed gradients, and its share of the factors."""
+        """What a row takes: its formed gradients, and its share of the factors.
+
+        Those of the largest parameter too that is formed when wanted.
+        """
         factors = (f for block in self.factors for f in block.values())
         held: int = sum(
             tensor.numel()
@@ -149,7 +200,8 @@ class FactorKernel:
             for tensor in vars(factor).values()
             if isinstance(tensor, torch.Tensor)
         )
-        return int(self.A.shape[1]) + -(-held // max(self.n_rows, 1))
+        largest = max(map(len, self.late.values()), default=0)
+        return int(self.A.shape[1]) + largest + -(-held // max(self.n_rows, 1))
 
     def along(self, direction: Array) -> Array:
         """The product of every row with a direction."""
@@ -176,8 +228,12 @@ def factor_kernel(
     gradients: ExampleGradients, L: Array, rows: Rows, size: int
 ) -> FactorKernel | None:
     """The kernel by rules, ``size`` rows at a time; None if its rows would not fit into memory."""
-    columns = int((L < LEFT_OUT).sum())
-    if not rows_fit(len(rows), columns):  # unless layers are not formed: of one block we know
-        one = int((rows.examples == rows.examples[0]).sum())  # example, of thousands of rows maybe
-        columns = FactorKernel(gradients, L, rows[: min(one, size)], size).numbers_a_row
-    return FactorKernel(gradients, L, rows, size) if rows_fit(len(rows), columns) else None
+    if rows_fit(len(rows), int((L < LEFT_OUT).sum())):
+        return FactorKernel(gradients, L, rows, size)
+    one = int((rows.examples == rows.examples[0]).sum())  # example, of thousands of rows maybe
+    block = rows[: min(one, size)]
+    for hold in (True, False):  # unless layers are not formed, or not yet: of one block we know
+        columns = FactorKernel(gradients, L, block, size, hold=hold).numbers_a_row
+        if rows_fit(len(rows), columns):
+            return FactorKernel(gradients, L, rows, size, hold=hold)
+    return None

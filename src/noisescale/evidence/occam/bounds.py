@@ -56,8 +56,13 @@ def refusal(facts: Facts, curvature: str) -> str | None:
 
 
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
-    """Of the first thousand columns: how many it will take is not known before."""
+    """Of the first thousand columns: how many it will take is not known before.
+
+    Of the whole kernel, where it is made at once.
+    """
     n, m = facts.rows, min(facts.rows, _FIRST)
+    if dual.formed_when_wanted(facts):
+        return dual.cost(facts, curvature)
     entry = sum(2.0 * (w.inputs + w.outputs) for w in facts.weights) or 2.0 * facts.p
     held = sum(w.inputs for w in facts.weights)
     return 4.0 * (n * m + facts.N * held), 2 * facts.N * facts.pass_flops + n * m * (entry + 3 * m)
@@ -66,9 +71,12 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
 def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
     """Some rows and columns of their kernel, measured; the rest of the first at a product's rate.
 
-    How many columns it will take is not known before: this is the time of a thousand.
+    How many columns it will take is not known before: this is the time of a thousand, or of the
+    whole kernel where it is made at once.
     """
     n, m = facts.rows, min(facts.rows, _FIRST)
+    if dual.formed_when_wanted(facts):
+        return dual.seconds(problem, facts, curvature, L, accuracy)
     diagonal = seconds_of_rows(problem, facts, lambda r: lambda: problem.squared_norms(L, r))
     made = seconds_of_rows(problem, facts, lambda r: lambda: kernel_builder(problem, L, r))
     few = np.arange(min(n, _FEW))
@@ -241,7 +249,7 @@ def reduced(problem: Problem, L: Array, tolerance: float) -> Reduction:
     stage(f"bounds ({n:,} of {found.n_rows:,} rows matter)", decades)
     while found.gap + 2 * found.rounding > 2 * tolerance and (found.residual > 0).any():
         m, before = len(found.pivots), found.gap
-        if whole_fits and m >= _EXACT_FROM * n:
+        if whole_fits and (found.builder.whole_first or m >= _EXACT_FROM * n):
             found.whole = True
             break
         if m >= found.room:

@@ -61,6 +61,10 @@ def refusal(facts: Facts, curvature: str) -> str | None:
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     """A kernel n x n, what it is made from, and its factorisation."""
     n, N, p, flops = facts.rows, facts.N, facts.p, facts.pass_flops
+    if formed_when_wanted(facts):
+        formed = sum(2.0 * n * w.positions * w.size for w in facts.weights)
+        work = (N + 2 * n) * flops + formed + _products(facts) + n**3 / 3
+        return 8.0 * (n**2 + n * facts.unformed), work
     if not rows_fit(n, facts.formed):
         return 8.0 * n**2, n * (3 * flops + N * flops) + n**3 / 3
     held = n * facts.formed + sum(
@@ -71,10 +75,16 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return 8.0 * (n**2 + held), (N + 2 * n) * flops + _products(facts) + n**3 / 3
 
 
+def formed_when_wanted(facts: Facts) -> bool:
+    """Whether layers' inputs and output gradients fit into memory, and rows do not."""
+    n = facts.rows
+    return rows_fit(n, facts.unformed) and not rows_fit(n, facts.formed)
+
+
 def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
     """Some rows and the kernel between them, measured; the factorisation at a product's rate."""
     n, p, rate = facts.rows, facts.p, arithmetic_rate()
-    if not rows_fit(n, facts.formed):
+    if not (rows_fit(n, facts.formed) or formed_when_wanted(facts)):
         return _seconds_streamed(problem, facts) + n**3 / 3 / rate
     if 8 * n * p <= SMALL:
         made = seconds_of_rows(problem, facts, lambda rows: lambda: HeldRows(problem, L, rows))

@@ -65,6 +65,11 @@ class Builder(Protocol):
         """How many columns should be made together."""
         ...
 
+    @property
+    def whole_first(self) -> bool:
+        """Whether a block of columns takes so long that all of K is better made at once."""
+        ...
+
     def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
         """K between all rows, a block (b, m) at a time, and the chosen ones, in ascending order."""
         ...
@@ -154,6 +159,7 @@ class HeldRows:
         return self.A @ (direction * self.root)[self.used]
 
     columns_at_once = AT_ONCE
+    whole_first = False
 
     def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
         """K between all rows and the chosen ones."""
@@ -168,6 +174,8 @@ class HeldRows:
 
 class StreamedRows:
     """K by differentiation, for any function whose rows do not fit into memory."""
+
+    whole_first = False
 
     def __init__(self, problem: Problem, L: Array, rows: Rows) -> None:
         self.problem, self.L, self.rows = problem, L, rows
@@ -272,6 +280,7 @@ class LayerRows:
         return np.asarray(row_products(self.problem, direction[None], self.whole)[0])
 
     columns_at_once = AT_ONCE
+    whole_first = False
 
     def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
         """K between all rows and the chosen ones."""
@@ -327,10 +336,11 @@ def add_products(
     *,
     add: bool = True,
     multiply: Callable[[Array, Array], Array] = np.matmul,
+    of: str = "kernel",
 ) -> None:
     """K += A A', or K = A A', its lower triangle, in blocks that take well under a second."""
     n, p = A.shape
-    stage("kernel", n**2)
+    stage(of, n**2)
     start = 0
     while start < n:
         # 2 b (start + b) p operations of a block: b = 64 at least, for the product's speed.
