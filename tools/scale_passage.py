@@ -1,6 +1,7 @@
 """What ``benchmarks/`` growth.py, scale.py and deep_evidence.py measured, for docs/evidence.md."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +81,24 @@ def _table(document: dict[str, Any]) -> str:
         "| model | N | method | time | memory | log Occam factor |",
         "|---|---|---|---|---|---|",
     ]
-    for name, cell in document.items():
-        model, _, method = name.partition(":")
-        if model in _MODELS:
-            took = f"{cell['seconds']:.0f} s" if "seconds" in cell else cell["status"]
-            space = f"{cell['gib']:.1f} GiB" if "gib" in cell else ""
-            value = _value(_with_occam_factor(cell, document.get(f"{model}:kfac", {})))
-            row = (_MODELS[model], f"{cell['n']:,}", method, took, space, value)
-            lines.append(f"| {' | '.join(row)} |")
+    for model, words in _MODELS.items():
+        own = document.get(f"{model}:kfac", {})
+        for name, cell in document.items():
+            of, _, method = name.partition(":")
+            if of == model:
+                space = f"{cell['gib']:.1f} GiB" if "gib" in cell else ""
+                value = _value(_with_occam_factor(cell, own))
+                row = (words, f"{cell['n']:,}", method, _took(cell), space, value)
+                lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _took(cell: dict[str, Any]) -> str:
+    """Its seconds; else how far it came in its time."""
+    if "seconds" in cell:
+        return f"{cell['seconds']:.0f} s"
+    share = re.search(r"(\d+)%", cell.get("heard", ""))
+    return cell["status"] + (f" ({share[1]} %)" if share else "")
 
 
 def _with_occam_factor(cell: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from noisescale.evidence.rows import Rows
 FEWEST = 2_048  # rows below which float64 is quick enough
 _LARGE = 1.0  # a diagonal of K from which on a row belongs to the head
 _HEAD = 0.25  # of all rows, which the head may have
-_PANEL, _STROKE = 1_024, 1_024  # rows of a block, and of an update in one stroke
+_PANEL, _STROKE = 2_048, 1_024  # rows of a block, and of an update in one stroke
 _ROUNDING = 1e-3  # nats
 _U = 2.0**-24
 
