@@ -75,12 +75,6 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return 8.0 * (n**2 + held), (N + 2 * n) * flops + _products(facts) + n**3 / 3
 
 
-def formed_when_wanted(facts: Facts) -> bool:
-    """Whether layers' inputs and output gradients fit into memory, and rows do not."""
-    n = facts.rows
-    return rows_fit(n, facts.unformed) and not rows_fit(n, facts.formed)
-
-
 def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
     """Some rows and the kernel between them, measured; the factorisation at a product's rate."""
     n, p, rate = facts.rows, facts.p, arithmetic_rate()
@@ -165,6 +159,12 @@ def determined(problem: Problem) -> Callable[[dict[str, float]], dict[str, float
         }
 
     return gammas
+
+
+def formed_when_wanted(facts: Facts) -> bool:
+    """Whether layers' inputs and output gradients fit into memory, and rows do not."""
+    n = facts.rows
+    return rows_fit(n, facts.unformed) and not rows_fit(n, facts.formed)
 
 
 def _seconds_streamed(problem: Problem, facts: Facts) -> float:
