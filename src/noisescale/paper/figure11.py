@@ -8,11 +8,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from noisescale.drawing import COLOURS, house_style, to_svg
 from noisescale.paper.batches import SMALL
 from noisescale.paper.bets import SIZES, AtMap, Bet, Sampled, bet, polish, polish_narrow, sample
+from noisescale.paper.bets_drawing import draw_labels, draw_ladder, named
 from noisescale.paper.claims import Judgement, conclude, judge_each
 from noisescale.paper.runs import short
 from noisescale.paper.section import (
@@ -24,7 +23,6 @@ from noisescale.paper.section import (
     Picture,
     Section,
 )
-from noisescale.paper.style import plain_log
 from noisescale.uncertainty import Estimate, mean_of
 
 LABELS = ("true", "random")
@@ -161,7 +159,13 @@ def _off_the_map(data: Data) -> Iterator[str]:
 
 def draw(data: Data) -> tuple[Picture, ...]:
     """E by labels and kind, and the ladder of batch sizes."""
-    return _draw_labels(data), _draw_ladder(data)
+    size = SIZES[data.at.scale]
+    tables = {name: _table(data, name) for name in ("last_loss", "E", "test_accuracy")}
+    return (
+        draw_labels(data.maps, {"true": data.bets, "random": data.random_bets}, size.precisions),
+        # The full batch is that of the last training, half of all examples.
+        draw_ladder(tables, full=size.n_train - size.blocks[-1]),
+    )
 
 
 def _priors(data: Data) -> tuple[float, ...]:
@@ -251,9 +255,9 @@ def _judge_ladder(data: Data) -> Judgement:
         [abs(best - accurate) <= 1, interior, *(worse if interior else [])],
         decidable=_decidable(data.at),
         measured={
-            "best B by the last block": _size(ladder[best], ladder),
-            "best B by test accuracy": _size(ladder[accurate], ladder),
-            "best B by the whole sum": _size(min(sums, key=lambda B: np.mean(sums[B])), ladder),
+            "best B by the last block": named(ladder[best], ladder),
+            "best B by test accuracy": named(ladder[accurate], ladder),
+            "best B by the whole sum": named(min(sums, key=lambda B: np.mean(sums[B])), ladder),
             "the smallest B pays more, nats an example": short(ends[0].value),
             "the full batch pays more": short(ends[1].value),
         },
@@ -264,10 +268,6 @@ def _judge_ladder(data: Data) -> Judgement:
 def _difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """Paired by seed."""
     return mean_of(np.subtract(a, b)).interval()
-
-
-def _size(batch_size: int, ladder: Sequence[int]) -> int | str:
-    return "full" if batch_size == ladder[-1] else batch_size
 
 
 def _judge_sampling(data: Data) -> Judgement:
@@ -320,7 +320,7 @@ def _measurements(data: Data) -> Iterator[Measurement]:
     for B in ladder:
         bets = [b for b in data.bets if b.batch_size == B]
         yield Measurement(
-            f"prequential, true labels, B = {_size(B, ladder)}",
+            f"prequential, true labels, B = {named(B, ladder)}",
             f"E = {mean_of([b.E for b in bets])}, last block "
             f"{mean_of([b.last_loss for b in bets])} nats an example, test accuracy "
             f"{mean_of([b.test_accuracy for b in bets])}",
@@ -358,79 +358,6 @@ def _reached(group: Sequence[AtMap]) -> str:
     at_map = sum(m.status == "map" for m in group)
     left = max(m.left for m in group)
     return f"{at_map} of {len(group)} at a MAP, {left:.2g} nats left at the most"
-
-
-def _draw_labels(data: Data) -> Picture:
-    rows: list[tuple[str, list[float], int]] = []
-    for colour, labels in enumerate(LABELS):
-        rows += [
-            (
-                f"{labels}, at the MAP, prior {prior:g}",
-                [m.E for m in data.maps if (m.labels, m.prior_precision) == (labels, prior)],
-                colour,
-            )
-            for prior in _priors(data)
-        ]
-        bets = data.random_bets if labels == "random" else data.bets
-        rows.append(
-            (
-                f"{labels}, prequential",
-                [b.E for b in bets if b.batch_size == SMALL],
-                colour,
-            )
-        )
-    with house_style():
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        for k, (_, E, colour) in enumerate(rows):
-            axes.plot(E, [k] * len(E), "o", color=COLOURS[colour])
-        axes.axvline(0, color="grey", linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
-        axes.invert_yaxis()
-        axes.set(xlabel="E: below 0 the network is believed, above it guessing is")
-        svg = to_svg(figure)
-    told = "; ".join(f"{name}: E = {np.mean(E):.0f}" for name, E, _ in rows if E)
-    return Picture(
-        name="figure11-labels",
-        svg=svg,
-        caption=f"The paper's network from B = {SMALL} with true and with random labels: E at the "
-        "MAP under priors fixed beforehand, and prequential. A point a seed.",
-        alt=f"E by labels and kind of evidence: {told}.",
-    )
-
-
-def _draw_ladder(data: Data) -> Picture:
-    panels = (
-        ("last_loss", "last block, nats an example"),
-        ("E", "prequential E, all blocks"),
-        ("test_accuracy", "test accuracy of the last network"),
-    )
-    rungs = [*SIZES[data.at.scale].ladder]
-    # The full batch is that of the last training, half of all examples.
-    places = [min(B, SIZES[data.at.scale].n_train - SIZES[data.at.scale].blocks[-1]) for B in rungs]
-    with house_style():
-        figure = Figure(figsize=(11, 3.4), layout="constrained")
-        for axes, (name, label) in zip(figure.subplots(1, 3), panels, strict=True):
-            table = np.array([_table(data, name)[B] for B in rungs])  # (rungs, seeds)
-            for seed, column in enumerate(table.T):
-                axes.plot(places, column, color=COLOURS[seed % len(COLOURS)], alpha=0.5)
-            axes.plot(places, table.mean(axis=1), "ko-", markersize=4)
-            axes.set(xscale="log", xlabel="batch size B", ylabel=label)
-            plain_log(axes.xaxis)
-        svg = to_svg(figure)
-    losses, accuracies = _table(data, "last_loss"), _table(data, "test_accuracy")
-    told = "; ".join(
-        f"B = {_size(B, rungs)}: {np.mean(losses[B]):.3f} nats, {np.mean(accuracies[B]):.3f}"
-        for B in rungs
-    )
-    return Picture(
-        name="figure11",
-        svg=svg,
-        caption="The prequential evidence by batch size: what the networks trained on the first "
-        "half pay for the second, the sum over all blocks, and the test accuracy of the same "
-        "networks. A line a seed, the mean in black; the last point is the full batch.",
-        alt=f"Three charts against the batch size; last block's loss and test accuracy: {told}.",
-    )
 
 
 SECTION = Section("11", "Figure 11: evidence that may be bet on", measure, judge, draw)
