@@ -57,7 +57,7 @@ def begin(
     if n_train is None:
         try:
             n_train = len(dataset) or None
-        except (TypeError, NotImplementedError):  # a stream
+        except (TypeError, NotImplementedError):  # a stream, whose __len__ may exist and raise
             n_train = None
     try:
         made = Watch(model, optimizer, **(chosen | {"n_train": n_train}), hooked=hooked)
