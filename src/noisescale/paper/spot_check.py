@@ -11,7 +11,8 @@ another machine lands anywhere in that noise, Var(d) <= 2 sigma^2. With u = d / 
 - spread: sum of u^2 beyond a chi-square's quantile with n degrees of freedom refutes;
 - one run: |u| beyond a standard normal's quantile refutes.
 
-All tests together raise a false alarm with a probability of at most ``LEVEL`` (Bonferroni). That
+All tests together raise a false alarm with a probability of at most ``LEVEL`` (Bonferroni): half of
+it is for the means, which find a section that is off, half for spreads and single runs. That
 nothing refutes does not show agreement: this takes the 95 % interval of the mean d of settled runs
 to lie within the margin.
 """
@@ -36,7 +37,7 @@ Conclusion = Literal["agree", "disagree", "not enough runs"]
 MARGIN = 0.003  # a mean difference of accuracies below it changes no verdict
 LEVEL = 0.01  # the probability of any false alarm
 _FEWEST = 5  # settled runs that agreement can rest on
-_LARGEST_SHARE = 8  # a run may take an eighth of the time at the most
+_LARGEST_SHARE = 10  # a run may take a tenth of the time at the most
 _NEAR = 1.5  # how much larger than the lowest an error may be where training is stable
 _TURN = ("settled", "settled", "chaotic")  # what a section gives each time round
 _DRAWS = 200  # of samples, to know a run's chance of being drawn
@@ -293,7 +294,7 @@ def _alarms(pairs: Sequence[Pair]) -> Iterator[Alarm]:
         for regime in ("settled", "chaotic")
         if (group := _of(pairs, regime, section))
     ]
-    level = LEVEL / max(2 * len(groups) + len(pairs), 1)
+    level_of_means, level = _levels(len(groups), len(pairs))
     spread, freedom = _within_sections(pairs)
     for section, regime, group in groups:
         u = _standardised(group)
@@ -304,7 +305,7 @@ def _alarms(pairs: Sequence[Pair]) -> Iterator[Alarm]:
             p_mean = 2 * float(stats.t.sf(beyond, freedom)) if freedom else 1.0
         else:
             p_mean = 2 * float(stats.norm.sf(math.sqrt(len(u)) * abs(u.mean())))
-        if p_mean < level:
+        if p_mean < level_of_means:
             yield Alarm(section, f"{where}: mean difference {mean:+.4f}", p_mean)
         p_spread = float(stats.chi2.sf(float(u @ u), len(u)))
         if p_spread < level:
@@ -314,6 +315,11 @@ def _alarms(pairs: Sequence[Pair]) -> Iterator[Alarm]:
             p_run = 2 * float(stats.norm.sf(abs(value)))
             if p_run < level:
                 yield Alarm(section, f"{pair.run}: {pair.here:.4f} for {pair.shipped:.4f}", p_run)
+
+
+def _levels(n_groups: int, n_runs: int) -> tuple[float, float]:
+    """Of the test of a group's mean, and of each of the others: every group's spread, every run."""
+    return LEVEL / (2 * max(n_groups, 1)), LEVEL / (2 * max(n_groups + n_runs, 1))
 
 
 _WORDS = {"settled": "from the peak upwards", "chaotic": "below the peak"}
@@ -373,7 +379,7 @@ def chances(runs: pd.DataFrame, agreement: Agreement, *, seconds: float) -> list
         drawn[choose(runs, seconds=seconds, seed=seed)] += 1 / _DRAWS
     share = drawn.to_numpy()
     n_groups = len({(p.section, p.regime) for p in agreement.pairs})
-    level = LEVEL / max(2 * n_groups + len(agreement.pairs), 1)
+    _, level = _levels(n_groups, len(agreement.pairs))
     bound = float(stats.norm.isf(level / 2))
     seen = {"settled": 1.0, "chaotic": 1.0} | agreement.spread
     spread = runs["regime"].map(seen).to_numpy(float).clip(_SMALLEST_SPREAD, 1)
