@@ -16,8 +16,10 @@ from noisescale.data import DataWarning
 from noisescale.errors import InputError
 from noisescale.paper import SECTIONS, redraw, run_paper
 from noisescale.paper.claims import Judgement, Verdict
+from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.report import Shown, render
 from noisescale.paper.section import Findings, Measurement, Picture, Section
+from noisescale.paper.shipped import shipped
 from noisescale.paper.stages import verdicts_of
 from noisescale.sweep import RunStore
 
@@ -173,6 +175,25 @@ def test_full_scale_results_stand_beside_the_fresh_ones(report):
     assert "judged and drawn again from its data" in section
     assert section.count('class="picture"') == 2
     assert "noisescale paper --only 4 --scale full --seeds 5" in section
+
+
+def test_corrections_have_the_numbers_that_carry_them_and_links_to_these(report):
+    page = report[0].index.read_text()
+    start = page.index('id="corrections"')
+    told = page[start : page.index("</section>", start)]
+    linked = re.findall(r'<a href="#([^"]+)">', told)
+    asked = [name for one in CORRECTIONS for name in one.shown_by]
+    assert [name for name in linked if not name.startswith("section")] == asked
+    assert "section-units" in linked
+    assert "section-5" in linked  # footnote 1 against N, which no claim is about
+    assert all(f'id="{name}"' in page for name in linked)
+    (judged,) = (
+        judgement
+        for judgement in SECTIONS["6"].judge(shipped(SECTIONS["6"]).data).judgements
+        if judgement.id == "C20"
+    )
+    slope = judged.measured["slope"]
+    assert f'<a href="#C20">C20</a>: {judged.verdict}, slope: {slope}' in told
 
 
 def test_every_run_can_be_downloaded(report):

@@ -101,6 +101,8 @@ def render(
     environment = page_environment()
     environment.filters["words"] = in_words
     judged = full_verdicts["claims"]
+    rows = [*judged, *full_verdicts["readings"]]
+    numbers = {name: shown.measurements for name, shown in full.items()}
     return environment.from_string(_file("template.html")).render(
         report=claims,
         counts=counts(claims["claims"]),
@@ -117,7 +119,7 @@ def render(
         here=here,
         full=full,
         checked=check_part(check, environment) if claims["scale"] == "check" else None,
-        corrections=CORRECTIONS,
+        corrections=[(one, one.numbers(rows, numbers)) for one in CORRECTIONS],
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
         playground=playground_parts(),
