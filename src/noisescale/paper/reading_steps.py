@@ -12,10 +12,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from noisescale.drawing import house_style, to_svg
-from noisescale.paper.appendix_d import draw_settings, find_place, shown_by_network
+from noisescale.paper.appendix_d import find_place, shown_by_network
 from noisescale.paper.batches import N_TRAIN
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.matched import ALIKE, DOUBLED, Setting, paired_ratios, with_noise_scale
+from noisescale.paper.matched_drawing import draw_settings
 from noisescale.paper.runs import Array
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import SECOND
