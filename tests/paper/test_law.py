@@ -243,6 +243,7 @@ def test_all_three_on_another_data_set_decide(factors, verdict, monkeypatch):
         # at 40,000 updates the best batch goes with N, as the paper has it
         ([*NEAR[:5], 0.7, 0.7 * 3 / (55.54 / 42.94), *NEAR[7:]], N),
         ([*NEAR[:5], None, None, *NEAR[7:]], U),
+        ([*NEAR[:5], 2.0, 2.0, *NEAR[7:]], U),  # the law's slope, but not its sizes
     ],
 )
 def test_the_longest_runs_tell_the_law_from_slope_one(factors, verdict):
@@ -262,6 +263,12 @@ def test_slopes_are_weighted_least_squares_with_the_peaks_errors():
     assert slope.measured.std == pytest.approx(np.sqrt(covariance[0, 0]))
     assert slope.predicted == pytest.approx(0.95, abs=0.03)  # what the table says of 5,000 updates
     assert slope_at(data.outcomes, 6_000) is None  # a single setting has no slope
+    line = np.average(y - x, weights=errors**-2) + x
+    said = np.log([o.prediction.value for o in used])
+    log_likelihoods = [-0.5 * (((y - at) / errors) ** 2).sum() for at in (said, line)]
+    ratio = np.exp(log_likelihoods[0] - log_likelihoods[1])
+    assert slope.likelihood_ratio_of_sizes == pytest.approx(ratio)
+    assert slope.unresolved == 0
 
 
 def test_a_setting_that_was_not_predicted_decides_nothing():
@@ -290,7 +297,7 @@ def test_the_pages_tell_what_came_out(monkeypatch, tmp_path):
         "and alpha stayed, 2 of 3 predictions are within",
         "(C46: not reproduced)",
         "With 40,000 updates the slope of ln B_opt against ln N is",
-        "(R20: reproduced)",
+        "(R20: reproduced, which asks for 20 of both)",
         "](law.png)",
         "| MNIST, width 200 (not judged) | 0.1 | 0.9 | 1,000 | 10,000 |",
         "| Fashion-MNIST | 0.1 | 0.9 | 60,000 | 10,000 |",

@@ -1,5 +1,6 @@
 """Second readings and second statistics, on data whose truth is known."""
 
+import math
 from dataclasses import replace
 from datetime import date
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from noisescale.paper.logistic import LABELS
 from noisescale.paper.matched import DOUBLED, MATCHED
 from noisescale.paper.posterior_draws import Draws
 from noisescale.paper.reading_curvature import Trajectory, matched_ratio
-from noisescale.paper.readings import all_readings, meanings, overall, reading_entries
+from noisescale.paper.readings import all_readings, meanings, overall, reading_entries, verdicts_on
 from noisescale.paper.scaling import judge_slope_again
 from noisescale.paper.second import judge_first_seeds, second_statistics
 from noisescale.paper.section import Findings
@@ -75,10 +76,17 @@ def rows(*verdicts):
     return [{"verdict": verdict} for verdict in verdicts]
 
 
-def test_found_under_one_convention_is_found():
-    assert overall(rows(N, R, U)) is R
+def test_conventions_must_agree():
+    assert overall(rows(R, R)) is R
     assert overall(rows(N, N)) is N
-    assert overall(rows(N, U)) is U
+    assert overall(rows(N, R)) is overall(rows(R, U)) is U
+    judged = [Judgement("R24", R, 1.02, convention="one"), Judgement("R24", U, 1.05, None, "other")]
+    read = reading_entries(judged)
+    (row,) = (m for m in meanings(entries([Judgement("C24", N, 1.0)]), read) if m["id"] == "C24")
+    assert row["readings"] == {"R24": U}
+    assert verdicts_on(read)["R24"] == U
+    assert row["meaning"].startswith("Depends on the convention: R24")
+    assert row["meaning"].endswith("reproduced under one (1.02); undecided under other (1.05).")
 
 
 @pytest.mark.parametrize(
@@ -108,6 +116,11 @@ def test_a_reading_of_many_claims_is_told_of_those_that_failed():
     told = [row["id"] for row in meanings(entries(judged), reading_entries([]))]
     assert "C05" in told
     assert not {"C01", "C02", "C11"} & set(told)
+    cells = {"cells of 8 in which C05 holds": 3, "cells of 8 in which C09 holds": 0}
+    read = reading_entries([Judgement("R05-11", N, 7, cells)])
+    (row,) = (row for row in meanings(entries(judged), read) if row["id"] == "C05")
+    assert row["meaning"].startswith("Not together with the others")
+    assert row["meaning"].endswith("(7; cells of 8 in which C05 holds: 3).")
 
 
 class TestStatistics:
@@ -367,6 +380,24 @@ def test_samples_under_stronger_priors(error, r_hat, verdict):
     judged = reading_posterior.judge(data).readings
     assert [j.verdict for j in judged] == [verdict] * 4
     assert judged[3].convention == "prior fan-in"
+    unknown = [*draws[:4], replace(draws[4], r_hat=math.nan)]
+    data = reading_posterior.Data(DECIDING, dict.fromkeys(reading_posterior.PRIORS, unknown))
+    assert {j.verdict for j in reading_posterior.judge(data).readings} == {U}
+
+
+def test_chains_that_have_not_converged_are_made_longer(monkeypatch):
+    asked = []
+
+    def kept(measure, *, prior, seed, longer):
+        asked.append((prior, seed, longer))
+        r_hat = 1.2 if (prior, seed) == ("100", 0) or (seed == 1 and longer == 1) else 1.0
+        return Draws(30.0, (0.1, 0.3), np.zeros((1, 20, 2)), (0.1, 0.3), r_hat)
+
+    context = SimpleNamespace(at=DECIDING, seeds=2, scale="full", kept=kept)
+    draws = reading_posterior.measure(context).draws
+    assert [key[1:] for key in asked if key[0] == "30"] == [(0, 1), (1, 1), (1, 2)]
+    assert [key[1:] for key in asked if key[0] == "100"] == [(0, 1), (0, 2), (0, 4), (1, 1), (1, 2)]
+    assert [one.r_hat for one in draws["100"]] == [1.2, 1.0]  # four times as long, and told so
 
 
 def test_skewed_samples_with_one_mode_show_two():

@@ -97,6 +97,8 @@ def test_slopes_are_judged_with_their_width(slope, verdict):
     rule = SimpleNamespace(n_resolved=3, excluded=[])
     judged = judge_slope(SimpleNamespace(decidable=True), "C18", rule, slope)
     assert judged.verdict is verdict
+    few = judge_slope(SimpleNamespace(decidable=True), "C33", rule, slope, fewest=4)
+    assert few.verdict is U
 
 
 def peaks_at(accuracies):

@@ -123,15 +123,19 @@ def _summary(verdicts: dict[str, int], what: str) -> str:
 
 def _table(made: "PaperReport") -> Table:
     """A line a claim, and a reading that was measured: its verdict here, and at full scale."""
+    from noisescale.paper.readings import verdicts_on
+
     shown = Table(box=None, header_style="bold", pad_edge=False)
     shipped_only = made.claims["scale"] == "check"
     verdicts = ("full scale, shipped",) if shipped_only else ("here", "full scale, shipped")
     for column in ("claim", *verdicts, "the claim"):
         shown.add_column(column, no_wrap=column == "claim")
     measured = [row for row in made.claims["readings"] if row["measured"] is not None]
+    on_readings = verdicts_on(measured)
     for row in (*made.claims["claims"], *measured):
         if row["primary"]:
-            told = (row["verdict"], made.full_scale.get(row["id"], "not measured"))
+            here = on_readings.get(row["id"], row["verdict"])
+            told = (here, made.full_scale.get(row["id"], "not measured"))
             cells = [
                 f"[{_COLOURS[verdict]}]{verdict}[/]" if verdict in _COLOURS else verdict
                 for verdict in told[-len(verdicts) :]

@@ -124,7 +124,11 @@ def _judge_again(data: Data, preprocessing: str) -> list[Judgement]:
     return [
         verdict("C01", (true.test_accuracy[:, 0], 0.95, np.inf)),
         verdict("C03", (_gain(true), -np.inf, 0.01)),
-        verdict("C04", *((_rank_correlations(curves), 0.9, np.inf) for curves in (true, random))),
+        verdict(
+            "C04",
+            *((_rank_correlations(curves), 0.9, np.inf) for curves in (true, random)),
+            *((curves.margin[:, -1] - curves.margin[:, 0], 0, np.inf) for curves in (true, random)),
+        ),
         verdict("C05", (true.margin[:, 0] / random.margin[:, 0], 1.3, 1.7)),
     ]
 

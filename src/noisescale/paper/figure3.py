@@ -178,7 +178,7 @@ def _judge_linear(data: Data, gap: Estimate, by: Statistics = FIRST) -> Judgemen
     answer = True if none else False if some else None
     return conclude(
         "C34",
-        [answer if by is FIRST else by.inside(gap, -0.005, 0.005)],
+        [answer] if by is FIRST else [by.inside(gap, -0.005, 0.005), 0 in gap.interval() or None],
         decidable=data.at.decidable,
         measured={"gap": short(gap.value)},
         uncertainty={"gap": short(gap.std)},

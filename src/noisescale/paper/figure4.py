@@ -94,7 +94,7 @@ def _judge(data: Data, by: Statistics = FIRST) -> tuple[Judgement, ...]:
     at_an_end = peak.best in ends
     surely = []  # is the largest that fails below half of the peak, and the next above?
     if by is SECOND:
-        for B, half in ((largest_failing, (0.0, 0.5)), (trainable[0], (0.5, math.inf))):
+        for B, half in ((largest_failing, (-math.inf, 0.5)), (trainable[0], (0.5, math.inf))):
             if B:
                 share = mean_of(runs.final("test_accuracy", batch_size=B) / best)
                 surely.append(by.inside(share, *half))

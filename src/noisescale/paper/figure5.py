@@ -122,8 +122,10 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
     }
     below = {rate: mean_of(peaks[1.0] - values) for rate, values in peaks.items() if rate != 1.0}
     agree = [_agrees(gap, by) for rate, gap in below.items() if rate < 1]
-    lower = [rate for rate, gap in below.items() if by.above(gap, 0, by=3)]
-    falls = bool(lower) and 1 < min(lower) <= 10
+    sure = {rate: by.above(gap, 0, by=3) for rate, gap in below.items()}
+    lower = [rate for rate, answer in sure.items() if answer]
+    unknown = by is not FIRST and None in sure.values()
+    falls = 1 < min(lower) <= 10 if lower else None if unknown else False
     return conclude(
         "C19",
         [*agree, falls],

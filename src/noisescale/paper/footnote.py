@@ -20,6 +20,7 @@ from noisescale.paper.scaling import (
     Top,
     describe,
     effort_of,
+    is_one,
     judge_slope,
     judge_slope_again,
     run_until_interior,
@@ -72,7 +73,8 @@ class Footnote:
 
     def judge(self) -> Judgement:
         """C33: proportional to the batch size."""
-        return judge_slope(self.at, "C33", self.over_size, self.over_size.slope)
+        slope = self.over_size.slope
+        return judge_slope(self.at, "C33", self.over_size, slope, fewest=_FEWEST)
 
     def judge_again(self) -> Judgement:
         """C33 by the second rule, and over as many batch sizes as it asks for."""
@@ -82,17 +84,18 @@ class Footnote:
     def judge_without_cliff(self) -> Judgement:
         """R33: the same with the spread of runs that train about as well as the best alone."""
         used = [p.value for p in self.over_size.points if self._stands_out(p)]
-        slope = slope_of(self._tops(used))
+        tops = self._tops(used)
+        slope, enough = slope_of(tops), len(tops) >= _FEWEST
         whole = slope_of(self._tops([p.value for p in self.over_size.points]))
-        enough = slope is not None and len(used) >= _FEWEST
+        first = is_one(slope) if enough else None
         return conclude(
             "R33",
             [SECOND.inside(slope, *SLOPES) if slope is not None and enough else None],
             decidable=self.at.decides_readings,
             measured={
                 "slope": None if slope is None else short(slope.value),
-                "batch sizes used": len(used),
-                "first rule, interval contains 1": None if slope is None else bool(1 in slope),
+                "batch sizes used": len(tops),
+                "1 by the first rule": "undecided" if first is None else first,
                 "through every top, resolved or not": str(whole),
             },
             uncertainty={

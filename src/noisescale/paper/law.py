@@ -132,12 +132,15 @@ def judge(data: Data) -> Findings:
 
 
 def judge_long_runs(data: Data) -> Judgement:
-    """R20: whether the peaks of the longest runs are likelier under the law than under slope 1."""
+    """R20: whether the peaks of the longest runs are likelier under the law than under slope 1.
+
+    Both by their slope and by the sizes themselves.
+    """
     slope = slope_at(data.outcomes, _LONG)
-    ratio = None if slope is None else slope.likelihood_ratio
     part = None
-    if ratio is not None:
-        part = True if ratio >= _LIKELIER else False if ratio <= 1 / _LIKELIER else None
+    if slope is not None:
+        ratios = slope.likelihood_ratio, slope.likelihood_ratio_of_sizes
+        part = True if min(ratios) >= _LIKELIER else False if max(ratios) <= 1 / _LIKELIER else None
     return conclude(
         "R20",
         [part],
@@ -147,9 +150,13 @@ def judge_long_runs(data: Data) -> Judgement:
             "slope at 40,000 updates": short(slope.measured.value),
             "by the law": short(slope.predicted),
             "likelihood ratio, law over slope 1": short(slope.likelihood_ratio),
+            "of the sizes": short(slope.likelihood_ratio_of_sizes),
         },
         uncertainty=slope
-        and {"95 % interval": [short(slope.measured.low), short(slope.measured.high)]},
+        and {
+            "95 % interval": [short(slope.measured.low), short(slope.measured.high)],
+            "peaks not resolved": f"{slope.unresolved} of {slope.measured.n}",
+        },
     )
 
 
@@ -169,7 +176,7 @@ def _judge(data: Data, claim: str, source: str, *, most: int | None) -> Judgemen
     return conclude(
         claim,
         parts,
-        decidable=data.at.decidable and len(misses) == wanted,
+        decidable=data.at.decides_readings and len(misses) == wanted,
         measured={
             f"within a factor of {_FACTOR:g}": f"{near} of {len(misses)}",
             "largest factor": short(max(misses)) if misses else None,

@@ -81,12 +81,24 @@ class Slope:
     steps: int
     measured: Estimate
     predicted: float
+    misfits: tuple[float, float]  # chi squared of the sizes: by the predictions, by slope 1
+    unresolved: int  # settings whose peak does not stand out of the noise
 
     @property
     def likelihood_ratio(self) -> float:
         """How much likelier the measured slope is under the predictions than under slope 1."""
-        apart = (self.measured.value - 1) ** 2 - (self.measured.value - self.predicted) ** 2
-        return math.exp(min(apart / (2 * self.measured.std**2), 700.0))
+        off = [(self.measured.value - slope) / self.measured.std for slope in (self.predicted, 1)]
+        return _likelier(off[0] ** 2, off[1] ** 2)
+
+    @property
+    def likelihood_ratio_of_sizes(self) -> float:
+        """The same of the sizes themselves, where slope 1 may go through them at any height."""
+        return _likelier(*self.misfits)
+
+
+def _likelier(misfit: float, other: float) -> float:
+    """The ratio of likelihoods from two values of chi squared."""
+    return math.exp(min((other - misfit) / 2, 700.0))
 
 
 def slope_at(outcomes: Sequence[Outcome], steps: int) -> Slope | None:
@@ -95,19 +107,27 @@ def slope_at(outcomes: Sequence[Outcome], steps: int) -> Slope | None:
     With the errors of the peaks; None if fewer than two of them have a top inside the sizes tried.
     """
     points = [
-        (o.case.n_train, o.peak.corrected, o.prediction.value)
+        (o.case.n_train, o.peak.corrected, o.prediction.value, o.resolved is None)
         for o in outcomes
         if o.case.steps == steps and o.case.data == "mnist" and o.case.role == "judged"
         if o.peak.corrected is not None and o.prediction is not None
     ]
     if len(points) < 2:
         return None
-    sizes, peaks, predicted = zip(*points, strict=True)
-    x = np.log(sizes)
+    sizes, peaks, predicted, unresolved = zip(*points, strict=True)
+    x, y = np.log(sizes), np.log([peak.value for peak in peaks])
     weights = np.array([(peak.value / peak.std) ** 2 for peak in peaks])
     centred = x - np.average(x, weights=weights)
     design = weights * centred / (weights * centred**2).sum()  # the slope is this times ln B
     std = float(1 / math.sqrt((weights * centred**2).sum()))
-    value = float(design @ np.log([peak.value for peak in peaks]))
+    value = float(design @ y)
     measured = Estimate(value, std, value - 1.96 * std, value + 1.96 * std, len(points))
-    return Slope(steps, measured, float(design @ np.log(predicted)))
+    level = np.average(y - x, weights=weights)  # of the line of slope 1 that is nearest
+    misfits = [float(weights @ off**2) for off in (y - np.log(predicted), y - x - level)]
+    return Slope(
+        steps,
+        measured,
+        float(design @ np.log(predicted)),
+        (misfits[0], misfits[1]),
+        sum(unresolved),
+    )

@@ -114,6 +114,12 @@ def _judge_cells(data: Data, table: Table) -> Judgement:
             "of 11": len(_held(table[best])),
             "not": ", ".join(missing),
         },
+        uncertainty={
+            f"cells of {len(table)} in which {claim} holds": sum(
+                claim in _held(verdicts) for verdicts in table.values()
+            )
+            for claim in missing
+        },
     )
 
 

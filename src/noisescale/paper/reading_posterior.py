@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from noisescale.noise.posterior import langevin
 from noisescale.paper.batches import N_TRAIN, network_at
@@ -25,6 +26,8 @@ _DRAWS: dict[str, dict[str, Any]] = {
     "quick": {"burn_in": 100, "n_samples": 10, "thin": 10},
     "full": {"burn_in": 1_000, "n_samples": 20, "thin": 100},
 }
+# How many times as long a chain is made until it has converged.
+_LONGER = {"smoke": (1,), "quick": (1,), "full": (1, 2, 4)}
 
 
 @dataclass(frozen=True)
@@ -39,20 +42,31 @@ def measure(context: Context) -> Data:
     return Data(
         context.at,
         {
-            prior: [
-                context.kept(draws_under, prior=prior, seed=seed) for seed in range(context.seeds)
-            ]
+            prior: [_converged(context, prior, seed) for seed in range(context.seeds)]
             for prior in PRIORS
         },
     )
 
 
-def draws_under(context: Context, prior: str, seed: int) -> Draws:
+def _converged(context: Context, prior: str, seed: int) -> Draws:
+    """A chain that is made anew, longer, where it has not converged.
+
+    Of 20 independent draws R-hat exceeds 1.05 in one case of six, of 80 in one of forty.
+    """
+    for longer in _LONGER[context.scale]:
+        draws = context.kept(draws_under, prior=prior, seed=seed, longer=longer)
+        if draws.r_hat <= _CONVERGED:
+            break
+    return draws
+
+
+def draws_under(context: Context, prior: str, seed: int, longer: int) -> Draws:
     """Samples of the network's posterior beside its minimum, under a stronger prior.
 
     A precision a layer is had by scaling: w = u/sqrt(fan-in) with precision 1 on u.
     """
     context.progress.line(f"posterior samples under the prior {prior}, seed {seed}")
+    chain = _DRAWS[context.scale]
     n_train = 100 if context.scale == "smoke" else N_TRAIN
     subset = context.data.subset(n_train=n_train, seed=seed)
     network = network_at(context.scale)
@@ -91,7 +105,7 @@ def draws_under(context: Context, prior: str, seed: int) -> Draws:
         momentum=0.97,
         n_chains=1,
         seed=seed,
-        **_DRAWS[context.scale],
+        **chain | {"n_samples": longer * chain["n_samples"]},
     )
     return score_draws(scaled, minimum, samples, subset, "categorical", precision or 1.0)
 
@@ -113,11 +127,11 @@ def _judge(data: Data, prior: str) -> Judgement:
     draws = data.draws[prior]
     value, low, high = fraction_better(draws)
     fraction = Estimate(value, low=low, high=high)
-    worst = max(one.r_hat for one in draws)
+    worst = float(np.max([one.r_hat for one in draws]))  # NaN if one is
     return conclude(
         "R38",
         # Chains that have not converged say nothing.
-        [None if not worst <= _CONVERGED else SECOND.above(fraction, 0.5, by=2)],
+        [SECOND.above(fraction, 0.5, by=2) if worst <= _CONVERGED else None],
         decidable=data.at.decides_readings,
         measured={"fraction of samples with lower test error": short(fraction.value)},
         uncertainty={

@@ -1,9 +1,9 @@
 """Appendix E again, in the paper's unit of the learning rate and with a margin: reading R31.
 
-The paper averages its cost over the ten classes as well as over examples, so the learning rate of
-0.1 that its heuristic begins with is 0.01 in the usual unit. "No loss" is a loss of less than 0.002
-of accuracy: for the tuner on validation images, and at the end on test images, by twelve fresh
-seeds paired between the first recipe and the last.
+The paper's network trains where it says if costs are averaged over the ten classes as well as over
+examples; the learning rate of 0.1 that its heuristic begins with is then 0.01 in the usual unit.
+"No loss" is a loss of less than 0.002 of accuracy: for the tuner on validation images, and at the
+end on test images, by twelve fresh seeds paired between the first recipe and the last.
 """
 
 from dataclasses import dataclass, replace

@@ -1,8 +1,9 @@
 """Second readings: what else a claim may have meant, judged beside it and never in its place.
 
-Their criteria stand in ``claims.toml`` with the day on which they were fixed, before the runs that
-decide them. A reading may be judged under several conventions; found under one of them it counts
-as reproduced.
+Their criteria stand in ``claims.toml`` with the day on which they were fixed: before the runs that
+decide them, though of R14, R23, R25, R33 and R39, which judge figures 3, 5 and 8 anew, three seeds
+had been seen. A reading may be judged under several conventions; it is decided where all of them
+say the same.
 """
 
 from collections.abc import Iterable
@@ -54,13 +55,21 @@ def reading_entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
 
 
 def overall(rows: Iterable[dict[str, Any]]) -> Verdict:
-    """The verdict on a reading from its entries: found under one convention, or under none."""
-    verdicts = [row["verdict"] for row in rows]
-    if Verdict.REPRODUCED in verdicts:
-        return Verdict.REPRODUCED
-    if all(verdict == Verdict.NOT_REPRODUCED for verdict in verdicts):
-        return Verdict.NOT_REPRODUCED
-    return Verdict.UNDECIDED
+    """The verdict on a reading from its entries, one a convention: that of all, or none."""
+    verdicts = {Verdict(row["verdict"]) for row in rows}
+    return verdicts.pop() if len(verdicts) == 1 else Verdict.UNDECIDED
+
+
+def verdicts_on(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """The verdict on each reading, by its id."""
+    return {name: overall(of_it).value for name, of_it in _by_reading(rows).items()}
+
+
+def _by_reading(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(row)
+    return found
 
 
 def meanings(
@@ -71,9 +80,7 @@ def meanings(
     Of a reading of many claims those alone are listed that did not simply reproduce.
     """
     first = {row["id"]: row["verdict"] for row in claims if row["primary"]}
-    entries: dict[str, list[dict[str, Any]]] = {}
-    for row in readings:
-        entries.setdefault(row["id"], []).append(row)
+    entries = _by_reading(readings)
     found = []
     for claim in all_claims():
         of = [r for r in all_readings() if claim.id in r.of]
@@ -88,33 +95,44 @@ def meanings(
                 "verdict": first[claim.id],
                 "readings": verdicts,
                 "meaning": " ".join(
-                    _meaning(Verdict(first[claim.id]), r, entries[r.id]) for r in of
+                    _meaning(claim.id, Verdict(first[claim.id]), r, entries[r.id]) for r in of
                 ),
             }
         )
     return found
 
 
-def _meaning(first: Verdict, reading: Reading, rows: list[dict[str, Any]]) -> str:
+def _meaning(claim: str, first: Verdict, reading: Reading, rows: list[dict[str, Any]]) -> str:
     """What a first verdict and a reading say together, with the numbers that say so."""
     if all(row["measured"] is None for row in rows):
         return f"{reading.id} is not measured yet: what is believed rests on the first criterion."
     second = overall(rows)
-    telling = [row for row in rows if row["verdict"] == second] or rows
-    numbers = "; ".join(
-        ("" if row["convention"] == "default" else f"{row['convention']}: ")
-        + in_words(row["measured"])
-        for row in telling
-    )
+    mixed = any(row["verdict"] != second for row in rows)
+    numbers = "; ".join(_numbers(row, mixed) for row in rows)
     name = f"{reading.id}, {reading.reading},"
+    if mixed:
+        return f"Depends on the convention: {name} is {numbers}."
     if second is Verdict.UNDECIDED:
         return f"Not settled: {name} is undecided by its data so far ({numbers})."
     holds = second is Verdict.REPRODUCED
     if reading.against:
         said = f"Probably not so as the paper says: {name} holds" if holds else f"{name} fails"
+    elif len(reading.of) > 1 and not holds:  # of all together; this one may hold in some places
+        said = f"Not together with the others: {name} does not hold"
+        where = rows[0]["uncertainty"] or {}
+        numbers += "".join(f"; {key}: {value}" for key, value in where.items() if claim in key)
     else:
         said = f"{_TOGETHER[first, second]}: {name} {'holds' if holds else 'does not hold'}"
     return f"{said} ({numbers})."
+
+
+def _numbers(row: dict[str, Any], mixed: bool) -> str:
+    """What one convention gave, with its verdict where they differ."""
+    under = "" if row["convention"] == "default" else row["convention"]
+    told = in_words(row["measured"])
+    if mixed:
+        return f"{Verdict(row['verdict']).value} under {under} ({told})"
+    return f"{under}: {told}" if under else told
 
 
 _TOGETHER = {

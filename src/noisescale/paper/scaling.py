@@ -193,16 +193,20 @@ def _best_rung(runs: Runs, setting: Setting, plan: list[RunConfig]) -> int:
     return setting.ladder.index(float(means.index.to_numpy()[int(means.to_numpy().argmax())]))
 
 
+def is_one(slope: Estimate | None) -> bool | None:
+    """The first rule: the interval contains 1; None if it is wider than 0.3 either way."""
+    if slope is None or (slope.high - slope.low) / 2 > 0.3:
+        return None
+    return 1 in slope
+
+
 def judge_slope(
-    at: Circumstances, claim: str, rule: ScalingRule, slope: Estimate | None
+    at: Circumstances, claim: str, rule: ScalingRule, slope: Estimate | None, *, fewest: int = 3
 ) -> Judgement:
-    """Whether the slope's interval contains 1; undecided if it is wider than 0.3 either way."""
-    parts: list[bool | None] = [None]
-    if slope is not None and (slope.high - slope.low) / 2 <= 0.3:
-        parts = [1 in slope]
+    """Whether the slope is 1 by the first rule, from ``fewest`` settings on."""
     return conclude(
         claim,
-        parts,
+        [is_one(slope) if rule.n_resolved >= fewest else None],
         decidable=at.decidable,
         measured=None if slope is None else {"slope": short(slope.value)},
         uncertainty={

@@ -32,7 +32,7 @@ from noisescale.paper.keeping import (
     write_document,
     write_whole,
 )
-from noisescale.paper.readings import meanings, reading_entries
+from noisescale.paper.readings import meanings, reading_entries, verdicts_on
 from noisescale.paper.report import Shown, render, runs_table
 from noisescale.paper.second import second_statistics
 from noisescale.paper.section import SCALES, Context, ScaleName, Section
@@ -329,13 +329,13 @@ def _write_report(
     text = json.dumps(claims, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", text + "\n")
     index = out / "index.html"
-    page = render(
-        claims, here, full, verdicts_of(full), SECTIONS.values(), runs_table(store), check
-    )
+    known = verdicts_of(full)
+    page = render(claims, here, full, known, SECTIONS.values(), runs_table(store), check)
     write_whole(index, page)
-    known = [j for one in full.values() for j in (*one.judgements, *one.findings.readings)]
-    verdicts = {j.id: j.verdict.value for j in known if j.primary}
-    return PaperReport(index, claims, verdicts, check)
+    measured = [j for one in full.values() for j in one.judgements]
+    verdicts = {j.id: j.verdict.value for j in measured if j.primary}
+    read = [row for row in known["readings"] if row["measured"] is not None]
+    return PaperReport(index, claims, verdicts | verdicts_on(read), check)
 
 
 def verdicts_of(shown: Mapping[str, Shown]) -> dict[str, Any]:

@@ -67,10 +67,10 @@ def judge(data: Data) -> Findings:
     return Findings(
         statement=(
             "The paper trains at learning rate 1 and momentum 0.9 and finds that batches of 30 "
-            "train while batches of about 10 or less do not. It does not say how its cost is "
-            "normalised, and without that a learning rate has no unit. The same training is run "
-            "here with the cross-entropy averaged over the examples of a batch, as is usual, and "
-            "averaged over the ten classes as well. Wherever this report quotes the paper's "
+            "train while batches of about 10 or less do not. By its update equation the learning "
+            "rate multiplies the gradient averaged over the examples of a batch, as is usual. The "
+            "same training is run here in that unit, and with the cross-entropy averaged over the "
+            "ten classes as well. Wherever this report quotes the paper's "
             "learning rates it uses the second: the training cost, penalty included, divided by "
             "the number of classes, which is exactly a change of unit by a factor of ten. "
             "Cross-entropies are always reported undivided, in nats per example."
