@@ -267,20 +267,6 @@ def test_parameters_without_a_rule():
     assert noise.notes[0].startswith("left out, because no rule covers them: rnn.bias_hh_l0")
 
 
-def test_parameters_without_a_rule_in_two_calls_of_one_graph():
-    model, (x, y), (x2, _) = recurrent(), data(), data(seed=2)
-
-    def losses(reduction):
-        return F.cross_entropy(model(x) * model(x2), y, reduction=reduction)
-
-    truth = noise_of(contributions(losses("none"), list(model.parameters())))
-    optimizer = sgd(model)
-    noise = watch(model, optimizer, every=1)
-    losses("mean").backward()
-    optimizer.step()
-    close(last(noise), truth)
-
-
 def test_parameters_without_a_rule_whose_module_returns_its_loss_are_left_out():
     model, (x, y) = recurrent(), data()
     covered = [*model.table.parameters(), *model.out.parameters()]
@@ -372,9 +358,10 @@ def test_parameters_in_half_precision(norm, monkeypatch):
     close(last(noise), truth, rel=1e-5)
 
 
-def test_two_calls_in_one_graph():
+@pytest.mark.parametrize("make", [made, recurrent], ids=["rules", "parameters without a rule"])
+def test_two_calls_in_one_graph(make):
     """Pairs, as in contrastive training: an example's two gradients are added, then squared."""
-    model, (x, y), (x2, _) = made(), data(), data(seed=2)
+    model, (x, y), (x2, _) = make(), data(), data(seed=2)
 
     def losses(reduction):
         return F.cross_entropy(model(x) * model(x2), y, reduction=reduction)
