@@ -26,6 +26,15 @@ def judged(section):
 
 
 @cache
+def read(section):
+    """Its verdicts on second readings, a list of conventions each."""
+    found = {}
+    for judgement in SECTIONS[section].judge(shipped(SECTIONS[section]).data).readings:
+        found.setdefault(judgement.id, []).append(judgement.verdict.value)
+    return found
+
+
+@cache
 def data(section):
     return json.loads((RESULTS / "sections" / f"{section}.json").read_text())["data"]
 
@@ -217,6 +226,94 @@ def best_batch_goes_with_n():
     (slope, _), covariance = np.polyfit(*np.transpose(tops), 1, cov=True)
     reach = 3.18 * covariance[0, 0] ** 0.5  # Student's t of five points on a line
     return YES if abs(slope - 1) <= reach <= 0.3 else NO if reach <= 0.3 else OPEN
+
+
+T = 2.776  # Student's t of five seeds, two-sided 95 %
+
+
+def interval(values):
+    values = np.asarray(values, float)
+    reach = T * values.std(ddof=1) / len(values) ** 0.5
+    return values.mean() - reach, values.mean() + reach
+
+
+def cross_entropy_after_20_000_updates():
+    """R24: final over lowest at most 1.05, both batch sizes, under both conventions."""
+    frame, found = runs(data("R24")["runs"]), []
+    for _, part in sorted(frame.groupby("prior_precision")):  # divided 0.1; undivided ten times it
+        ends = []
+        for B in (30, 1000):
+            curves = curve(part[part.batch_size == B], "test_cross_entropy")[1]
+            ends.append(interval(curves[:, -1] / curves.min(axis=1)))
+        apart = any(low > 1.05 for low, _ in ends)
+        found.append(NO if apart else YES if all(high <= 1.05 for _, high in ends) else OPEN)
+    return found
+
+
+def curvature_at_equal_loss():
+    """R37: random over true labels, where both have the same loss; the full batch first."""
+    paths, found = {tuple(key): seeds for key, seeds in data("R37")["trajectories"]}, []
+    for B in (1000, 30):
+        logs = []
+        for random, true in zip(paths["random", B], paths["true", B], strict=True):
+            (x, f), (y, g) = (
+                np.log(sorted(zip(one["nll"], one["top"], strict=True))).T for one in (random, true)
+            )
+            at = np.linspace(max(x[0], y[0]), min(x[-1], y[-1]), 1_000)
+            logs.append(np.mean(np.interp(at, x, f) - np.interp(at, y, g)))
+        low, high = interval(logs)
+        found.append(YES if low > 0 else NO if high < 0 else OPEN)
+    return found
+
+
+def samples_under_stronger_priors():
+    """R38: more than half of the samples are better, if the chains have converged."""
+    found = []
+    for prior in ("30", "100", "300", "fan-in"):
+        draws = data("R38")["draws"][prior]
+        better = [np.array(d["samples"])[..., 0].ravel() < d["minimum"][0] for d in draws]
+        low, high = interval([one.mean() for one in better])
+        sure = max(d["r_hat"] for d in draws) <= 1.05
+        found.append((YES if low > 0.5 else NO if high < 0.5 else OPEN) if sure else OPEN)
+    return found
+
+
+def long_runs_follow_the_law():
+    """R20, by the slope between two tops at 40,000 updates, each known to half a rung of the sizes.
+
+    The package takes the bias off its tops, and has smaller errors, from the seeds.
+    """
+    frame = runs(data("law")["runs"]).query("steps == 40_000")
+    said = {
+        row["case"]["n_train"]: row["value"]
+        for row in data("law")["predictions"]
+        if row["case"]["steps"] == 40_000
+    }
+    tops = []
+    for N in sorted(said):
+        mean = frame[frame.n_train == N].groupby("batch_size").test_accuracy.mean()
+        k = int(mean.to_numpy().argmax())
+        near = mean.iloc[max(k - 2, 0) : k + 3]
+        a, b, _ = np.polyfit(np.log(near.index), near, 2)
+        tops.append(-b / (2 * a))
+    apart = np.log(max(said) / min(said))
+    slope, law = (np.diff(y)[0] / apart for y in (tops, np.log([said[N] for N in sorted(said)])))
+    error = 2**0.5 * np.log(2**0.5) / 2 / apart
+    ratio = np.exp(((slope - 1) ** 2 - (slope - law) ** 2) / (2 * error**2))
+    return [YES if ratio > 20 else NO if ratio < 1 / 20 else OPEN]
+
+
+READ_AGAIN = {
+    ("R24", "R24"): cross_entropy_after_20_000_updates,
+    ("R37", "R37"): curvature_at_equal_loss,
+    ("R38", "R38"): samples_under_stronger_priors,
+    ("law", "R20"): long_runs_follow_the_law,
+}
+
+
+@pytest.mark.parametrize(("section", "reading"), READ_AGAIN)
+def test_other_code_comes_to_the_same_verdict_on_a_reading(section, reading):
+    assert READ_AGAIN[section, reading]() == read(section)[reading]
 
 
 RECOMPUTED = {

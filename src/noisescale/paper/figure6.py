@@ -35,7 +35,6 @@ _SIZES = {
 }
 _LARGE = 20_000  # from here on the paper sees proportionality
 _SHORTER = 4  # the slope is measured again with this share of the updates
-_SHORTER_SEEDS = 3  # and with so many seeds at the most
 _FAR = 4  # rungs: four times the best batch size, where the gap is measured
 
 
@@ -85,7 +84,7 @@ def _with_fewer_updates(context: Context, runs: Runs, sizes: list[int]) -> Runs:
     """The same training sets with a share of the updates: does the best batch size stay?"""
     steps = effort_of(context.at).steps // _SHORTER
     return run_until_interior(
-        replace(context, seeds=min(context.seeds, _SHORTER_SEEDS)),
+        context,
         [
             replace(
                 setting(n_train=n, steps=steps),
@@ -137,7 +136,7 @@ def _measurements(data: Data) -> Iterator[Measurement]:
         fewer = f"{steps // _SHORTER:,} updates"
         shorter = fit_scaling_rule(data.shorter.frame, "n_train")
         yield from describe(large, f"N >= {_LARGE:,}, {how}, {steps:,} updates")
-        yield from describe(shorter, f"N >= {_LARGE:,}, {fewer}, at most {_SHORTER_SEEDS} seeds")
+        yield from describe(shorter, f"N >= {_LARGE:,}, {how}, {fewer}")
         yield _where_it_peaks(large, f"{steps:,} updates")
         yield _where_it_peaks(shorter, fewer)
     for point in (large or data.rule).points:
