@@ -124,6 +124,15 @@ def test_links_between_pages_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def test_sentences_about_claims_lead_to_their_verdicts():
+    text = _text(ROOT / "docs" / "paper.md")
+    prose = re.sub(r"<!-- measured.*?<!-- end -->|`[^`]*`", "", text, flags=re.DOTALL)
+    linked = re.findall(r"\[([CR]\d\d(?:-\d\d)?)\]", prose)
+    assert len(re.findall(r"\b[CR]\d\d(?:-\d\d)?\b", prose)) == len(linked) > 30
+    targets = dict(re.findall(r"^\[([CR][\d-]+)\]: #([cr][\d-]+)$", text, re.MULTILINE))
+    assert all(f'<a id="{targets[name]}"></a>' in text for name in linked)
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / ".ci/run"], ids=_name)
 def test_make_has_every_target(page):
     targets = re.findall(r"^([\w-]+):", _text(ROOT / "Makefile"), re.MULTILINE)

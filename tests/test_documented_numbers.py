@@ -18,6 +18,7 @@ from PIL import Image
 import noisescale as ns
 from noisescale.paper import SECTIONS
 from noisescale.paper.claims import all_claims
+from noisescale.paper.law_outcomes import slope_at
 from noisescale.paper.shipped import shipped
 from noisescale.uncertainty import mean_of
 
@@ -25,8 +26,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def page(name):
-    """A page as one line, with plain minus signs."""
+    """A page as one line, with plain minus signs and claims without their links."""
     text = (ROOT / name).read_text(encoding="utf-8").replace("−", "-")
+    text = re.sub(r"\[([CR]\d\d(?:-\d\d)?)\](?!:)", r"\1", text)
     return " ".join(text.split())
 
 
@@ -48,7 +50,7 @@ def slope(frame, over):
 def verdicts_in_the_readme():
     # tests of the results tie the table of docs/paper.md to the data
     text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| (C\d\d) \|.*\| ([a-z ]+) \|$", text, re.MULTILINE)
+    told = re.findall(r"^\| <a id=.*></a>(C\d\d) \|.*\| ([a-z ]+) \|$", text, re.MULTILINE)
     own = {claim.id for claim in all_claims() if claim.own}
     verdicts = Counter(verdict for claim, verdict in told if claim not in own)
     n = sum(verdicts.values())
@@ -85,11 +87,13 @@ def scaling_rules():
     rule, text = slope(five[main], "learning_rate")
     assert rule.n_resolved == 6
     assert 1 in rule.slope
-    yield f"the slope of log B_opt is {text} against log ε"
+    lost = " and ".join(f"{rate:g}" for rate, _ in rule.excluded)
+    yield f"the slope of log B_opt is {text} against log ε (of eight"
+    yield f"resolved at six, not at {lost})"
     rule, text = slope(runs(7), "momentum")
-    assert rule.n_resolved == 4
+    assert rule.n_resolved == 6
     assert 1 in rule.slope
-    yield f"{text} against log 1/(1 - m) (four of seven)"
+    yield f"{text} against log 1/(1 - m) (six of seven)"
     whole = runs(6)[runs(6).steps == 10_000]
     rule, text = slope(whole[whole.n_train >= 20_000], "n_train")
     assert rule.n_resolved == 5
@@ -97,6 +101,12 @@ def scaling_rules():
     rule, text = slope(whole, "n_train")
     peaks = ", ".join(f"{point.peak.fitted:.0f}" for point in rule.points)
     yield f"{text} over all N from 1,000 on (B_opt = {peaks})"
+    measured = SECTIONS["5"].judge(shipped(SECTIONS["5"]).data).measurements
+    foretold, came = (
+        next(row.value for row in measured if row.what.startswith(f"B_opt {how} at"))
+        for how in ("predicted", "measured")
+    )
+    yield f"gives B_opt = {foretold}, the runs peak at {came}."
 
 
 def accuracy_around_a_peak():
@@ -189,11 +199,23 @@ def figure_10():
         ("test accuracy", "test_accuracy", "{:.3f}"),
         ("test cross-entropy", "test_cross_entropy", "{:.2f}"),
     ):
-        values = [form.format(value).replace("0.", ".") for value in true[column]]
+        values = [form.format(value).removeprefix("0") for value in true[column]]
         yield f"| {name} | {' | '.join(values)} |"
     yield f"get E = {random.E[30]:.0f} (B = 30) and {random.E[1000]:.0f} (B = 1000)"
     top = [true.top_curvature[1000], true.top_curvature[30], random.top_curvature[1000]]
     yield "is {:.0f} at B = 1000 and {:.0f} at B = 30, {:.0f} with random labels".format(*top)
+    judged = {j.id: j for j in SECTIONS["10"].judge(shipped(SECTIONS["10"]).data).judgements}
+    ranked, names = judged["C32"], ("largest evidence", "0.1", "1")
+    best, weak, strong = (
+        ranked.measured[f"Spearman(E, test accuracy), prior {name}"] for name in names
+    )
+    low, high = ranked.uncertainty["95 % interval, prior largest evidence"]
+    yield f"correlation of E and test accuracy is {best:.2f} [{low:.2f}, {high:.2f}]"
+    yield f"the correlation is {best:.2f} to {weak:.2f}; at 1, "
+    yield f"dominates, it is {strong:+.2f}."
+    larger = judged["C37"].measured["random minus true labels, B = 1000"]
+    error = judged["C37"].uncertainty["standard errors"][0]
+    yield f"is larger by {larger:.1f} ± {error:.1f} for random labels than for true ones (C37)"
 
 
 def what_holds_and_what_does_not():
@@ -219,7 +241,7 @@ def what_holds_and_what_does_not():
     yield f"while batches of {failing} do not train"
     five, main = runs(5), [0.1, 0.3, 1, 1.8, 3, 5.6, 10, 18]
     main = five.learning_rate.isin(main) & (five.n_train == 1000) & (five.momentum == 0.9)
-    yield f"(slope {slope(five[main], 'learning_rate')[1]}, C18)"
+    yield f"(slope {slope(five[main], 'learning_rate')[1]}, C18;"
     yield f"({slope(runs(7), 'momentum')[1]}, C22)"
     gap = judged["3"]["C14"]
     yield f"by {gap.measured['final gap']:.4f} ± {gap.uncertainty['final gap']:.4f} (C14, C15)"
@@ -229,8 +251,15 @@ def what_holds_and_what_does_not():
     yield f"it goes as N^{slope(six, 'n_train')[1]} from 20,000 images on (C20)"
     yield f"margins differ by a factor of {judged['1']['C05'].measured:.0f} and not by half"
     yield list(accuracy_around_a_peak())[-1]
-    by_set = shipped(SECTIONS["5"]).data.footnote.over_set.slope
-    yield f"as N^{by_set.value:.2f} [{by_set.low:.2f}, {by_set.high:.2f}]"
+    by_set = shipped(SECTIONS["5"]).data.footnote.over_set
+    assert by_set.slope is None
+    best, resolved = (
+        [f"{point.peak.best:.2g}" for point in by_set.points],
+        [point.peak for point in by_set.points if point.peak.undetermined is None],
+    )
+    yield f"the best rates tried are {', '.join(best[:-1])} and {best[-1]}, and two of the four"
+    places = (f"{peak.fitted:.2f} [{peak.low:.2f}, {peak.high:.2f}]" for peak in resolved)
+    yield f"({' and '.join(places)}, of the larger sets), too few for a slope"
     undivided = next(
         judgement
         for judgement in SECTIONS["8"].judge(shipped(SECTIONS["8"]).data).judgements
@@ -248,6 +277,115 @@ def what_holds_and_what_does_not():
     yield "{:.3f} at the minimum, {:.3f} of a sample, {:.3f} averaged over samples".format(*errors)
     modes = judged["9"]["C27"].measured["share with two modes"]
     yield f"sees them in {modes:.0%} of the entries".replace("%", " %")
+
+
+def second_readings():
+    """What the prose of the page says of them, and of second statistics."""
+    judged = {}
+    for name in ("3", "8", "R24", "R29", "R31", "R37"):
+        for reading in SECTIONS[name].judge(shipped(SECTIONS[name]).data).readings:
+            judged.setdefault(reading.id, []).append(reading)
+    (full, small) = judged["R37"]
+    for reading, before in ((full, ""), (small, "for B = 30 ")):
+        low, high = reading.uncertainty["95 % interval"]
+        value = reading.measured["random over true labels, at equal loss"]
+        yield f"{before}{value:.2f} [{low:.2f}, {high:.2f}] times"
+    (steps,) = judged["R29"]
+    equal, twice = steps.measured.values()
+    yield f"the ratio at equal g furthest from 1 is {equal}, and twice g fluctuates {twice} times"
+    divided, undivided = judged["R24"]
+    yield f"{divided.uncertainty['95 % interval, B = 1000']} times its lowest, where"
+    yield f"B = 30 ends at {undivided.uncertainty['95 % interval, B = 30']} times its lowest"
+    (times,) = judged["R25"]
+    small, full, small_without, full_without = times.measured.values()
+    yield f"the full batch takes {full:,.0f} updates to 99 % of its accuracy where B = 30 takes "
+    yield f"takes {small:.0f}, the reverse of what happens without L2 ({full_without:.0f} and "
+    yield f"{full_without:.0f} and {small_without:.0f})"
+    (tuned,) = judged["R31"]
+    low, high = tuned.uncertainty["95 % interval"]
+    change = tuned.measured["test accuracy, after minus before"]
+    yield f"test accuracy {change:g} [{low:.4f}, {high:.4f}]"
+    (again,) = (
+        judgement
+        for judgement in SECTIONS["6"].judge(shipped(SECTIONS["6"]).data).second
+        if judgement.id == "C20"
+    )
+    low, high = again.uncertainty["95 % interval"]
+    yield f"as N^{again.measured['slope']:.2f} [{low:.2f}, {high:.2f}], which is not wholly below"
+
+
+def slopes_less_their_bias():
+    judged = {j.id: j for j in SECTIONS["5"].judge(shipped(SECTIONS["5"]).data).second}
+    low, high = judged["C18"].uncertainty["95 % interval"]
+    value = judged["C18"].measured["slope"]
+    yield f"the estimator's bias taken off {value:.2f} [{low:.2f}, {high:.2f}], so"
+
+
+def how_long_it_takes():
+    """Of the sections made of runs, from the runs' own durations."""
+
+    def minutes(*figures):
+        frame = pd.concat([runs(figure) for figure in figures]).drop_duplicates("key")
+        return f"{frame.duration.sum() / 2 / 60:.0f}"
+
+    yield f"figures 3 and 4 take {minutes(3, 4)} minutes, figure 5 {minutes(5)}, "
+    yield f"figure 6 {minutes(6)}, figure 7 {minutes(7)}, figure 8 {minutes(8)}, "
+    yield f"the law's settings {minutes('-law')}."
+
+
+def posterior_samples():
+    draws = shipped(SECTIONS["R38"]).data.draws
+    n = {prior: sum(one.better.size for one in of_it) for prior, of_it in draws.items()}
+    share = {
+        prior: sum(one.better.sum() for one in of_it) / n[prior] for prior, of_it in draws.items()
+    }
+    assert share["30"] == share["100"] == 0
+    assert share["300"] == 1
+    yield f"none of {n['30']} and {n['100']} samples does, with each layer's fan-in "
+    yield f"{100 * share['fan-in']:.0f} % of {n['fan-in']}, with 300 all of {n['300']}"
+    minimum, averaged = (
+        {p: mean_of([getattr(one, at)[0] for one in of_it]).value for p, of_it in draws.items()}
+        for at in ("minimum", "averaged")
+    )
+    yield f"itself errs in {minimum['300']:.2f} of the cases"
+    assert all(averaged[prior] < minimum[prior] for prior in draws)
+    yield f"under all four ({averaged['30']:.3f} against {minimum['30']:.3f} at 30)"
+
+
+def law_put_to_the_test():
+    data = shipped(SECTIONS["law"]).data
+    judged = [o for o in data.outcomes if o.case.data == "mnist" and o.case.role == "judged"]
+    worst = max(o.miss for o in judged)
+    unresolved = {4: "four", 5: "five", 6: "six"}[sum(o.resolved is None for o in judged)]
+    yield f"within a factor of {worst:.2f}, though {unresolved} are known only to lie between two"
+    slope = slope_at(data.outcomes, 40_000)
+    at, ratio = slope.measured, slope.likelihood_ratio_of_sizes
+    by_law = f"by the law as N^{slope.predicted:.2f}"
+    yield f"as N^{at.value:.2f} [{at.low:.2f}, {at.high:.2f}], {by_law}"
+    yield f": {float(f'{ratio:.2g}'):,g} times likelier than in proportion to N (R20)"
+    assert (slope.unresolved, at.n) == (1, 2)
+
+
+def logistic_regression_and_units():
+    curves = shipped(SECTIONS["2"]).data.curves
+    raw, random = curves["raw pixels", "informative"], curves["raw pixels", "random"]
+    yield f"it is +{random.E[:, 0].mean():,.0f} for random labels (C06, C08)"
+    yield f"and {raw.E[:, 0].mean():.0f} for true ones"
+    weak, best = raw.test_cross_entropy[:, 0].mean(), raw.test_cross_entropy.min(axis=1).mean()
+    yield f"test cross-entropy is {weak:.3f} there and {best:.3f} at best"
+    (apart,) = (
+        judgement
+        for judgement in SECTIONS["2"].judge(shipped(SECTIONS["2"]).data).judgements
+        if judgement.id == "C11" and judgement.convention == "whitened"
+    )
+    value, error = apart.measured["decades apart"], apart.uncertainty["decades apart"]
+    yield f"have their minima {value:.1f} ± {error:.1f} decades apart"
+    units = shipped(SECTIONS["units"])
+    told = {row.what: row.value for row in SECTIONS["units"].judge(units.data).measurements}
+    usual = told["test accuracy, cost per example, B = 30"]
+    divided = told["test accuracy, cost per example and class, B = 30"]
+    yield f"(test accuracy {usual} at B = 30); averaged over the ten classes too "
+    yield f"it does ({divided})"
 
 
 def appendix_d():
@@ -356,6 +494,12 @@ SENTENCES = [
     ("docs/evidence.md", laplace_and_sampling),
     ("docs/bets.md", costs_of_bets),
     ("docs/paper.md", what_holds_and_what_does_not),
+    ("docs/paper.md", second_readings),
+    ("docs/paper.md", law_put_to_the_test),
+    ("docs/paper.md", slopes_less_their_bias),
+    ("docs/paper.md", how_long_it_takes),
+    ("docs/paper.md", posterior_samples),
+    ("docs/paper.md", logistic_regression_and_units),
     ("docs/paper.md", appendix_d),
     ("docs/tuning.md", appendix_e),
     ("docs/watch.md", watching),

@@ -45,18 +45,11 @@ def export(folder: Path, seeds: int, section: Section, store: RunStore) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, target)  # with the hash of the code that measured it
     table = RESULTS / f"figure{'' if section.id.isdigit() else '-'}{section.id}.csv"
-    # What other sections ship already stays as it is: figure 3's runs are figure 4's.
-    if keys := sorted(keys_of(kept.data) - shipped_elsewhere(table)):
+    if keys := sorted(keys_of(kept.data)):  # a table is whole, whatever others have of it
         frame = store.frame(keys).sort_values(ORDER)
         export_frame(frame[COLUMNS].round({"duration": 3}), table)
         add_curves(store.curves(keys))
     return target
-
-
-def shipped_elsewhere(table: Path) -> set[str]:
-    """The keys of all runs in the other tables."""
-    others = (path for path in RESULTS.glob("figure*.csv") if path != table)
-    return {key for path in others for key in pd.read_csv(path)["key"]}
 
 
 def keys_of(data: Measured) -> set[str]:

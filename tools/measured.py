@@ -88,11 +88,14 @@ def _law_sentences(data: Data, judged: dict[str, Judgement]) -> list[str]:
         if slope is None:
             continue
         if end is None:
-            ratio = slope.likelihood_ratio
-            much = "more than a million" if ratio > 1e6 else f"{ratio:.2g}"
+            by_slope, by_size = (
+                "more than a million" if ratio > 1e6 else f"{float(f'{ratio:.2g}'):,g}"
+                for ratio in (slope.likelihood_ratio, slope.likelihood_ratio_of_sizes)
+            )
             end = (
-                f": {much} times likelier under the law than under slope 1 "
-                f"(R20: {judged['R20'].verdict})."
+                f": {by_slope} times likelier under the law than under slope 1; the sizes "
+                f"themselves are {by_size} times likelier (R20: {judged['R20'].verdict}, which "
+                "asks for 20 of both)."
             )
         told.append(
             f"With {steps:,} updates the slope of ln B_opt against ln N is {slope.measured}, "

@@ -6,6 +6,7 @@ from typing import Any
 
 from noisescale.paper.bets import SIZES
 from noisescale.paper.claims import Verdict, all_claims, counts, headline, in_words
+from noisescale.paper.readings import all_readings
 from noisescale.paper.report import Shown
 from noisescale.paper.second import judge_first_seeds
 from noisescale.paper.sections import SECTIONS
@@ -66,16 +67,35 @@ def _table(head: tuple[str, ...], *, own: bool) -> str:
                 claim.identity, f" *(identity: {claim.identity})*"
             )
             lines.append(
-                f"| {claim.id} | {claim.section} | {claim.claim}{mark} | {verdicts[claim.id]} |"
+                f"| {_anchored(claim.id)} | {claim.section} | {claim.claim}{mark} "
+                f"| {verdicts[claim.id]} |"
             )
     return "\n".join(lines)
 
 
+def _anchored(name: str) -> str:
+    """An id that links go to."""
+    return f'<a id="{name.lower()}"></a>{name}'
+
+
+def links_passage() -> str:
+    """Where [C01] and [R14] in the text go."""
+    names = [one.id for one in (*all_claims(), *all_readings())]
+    return "\n".join(f"[{name}]: #{name.lower()}" for name in names)
+
+
 def readings_passage() -> str:
     """For each claim that has readings: both verdicts, and what they mean."""
+    anchored: set[str] = set()
+
+    def label(name: str) -> str:
+        new = name not in anchored
+        anchored.add(name)
+        return _anchored(name) if new else name
+
     lines = ["| claim | first verdict | reading | what is now believed |", "|---|---|---|---|"]
     for row in judged()["meanings"]:
-        seen = ", ".join(f"{name}: {verdict}" for name, verdict in row["readings"].items())
+        seen = ", ".join(f"{label(name)}: {verdict}" for name, verdict in row["readings"].items())
         lines.append(f"| {row['id']} | {row['verdict']} | {seen} | {row['meaning']} |")
     return "\n".join(lines)
 
@@ -163,6 +183,7 @@ PASSAGES = {
     "headline": headline_passage,
     "claims": claims_passage,
     "own-claims": own_passage,
+    "claim-links": links_passage,
     "readings": readings_passage,
     "second-statistics": second_passage,
 }

@@ -213,8 +213,9 @@ def shipped_runs():
     rates = [0.1, 0.3, 1, 1.8, 3, 5.6, 10, 18]
     five = five[five["learning_rate"].isin(rates) & (five["n_train"] == 1_000)]
     five = five[five["momentum"] == 0.9]
-    frame = pd.concat([five, six[six["steps"] == 10_000], seven]).drop_duplicates("key")
-    return frame[frame["seed"] < 5]
+    early = pd.concat([five, seven])  # their seeds 3 and 4 came after the law's predictions
+    frame = pd.concat([early[early["seed"] < 3], six[six["steps"] == 10_000]])
+    return frame[frame["seed"] < 5].drop_duplicates("key")
 
 
 def test_the_shipped_law_is_what_the_shipped_runs_give():
