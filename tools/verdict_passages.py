@@ -8,7 +8,7 @@ from noisescale.paper.bets import SIZES
 from noisescale.paper.claims import Verdict, all_claims, counts, headline, in_words
 from noisescale.paper.readings import all_readings
 from noisescale.paper.report import Shown
-from noisescale.paper.second import judge_first_seeds
+from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
 from noisescale.paper.stages import verdicts_of
@@ -16,7 +16,7 @@ from noisescale.uncertainty import mean_of
 
 
 @cache
-def judged() -> dict[str, Any]:
+def shown() -> dict[str, Shown]:
     """The shipped data, judged, nothing drawn."""
     found = {}
     for section in SECTIONS.values():
@@ -24,7 +24,13 @@ def judged() -> dict[str, Any]:
             early = judge_first_seeds(section, kept.data)
             findings = section.judge(kept.data)
             found[section.id] = Shown(findings, (), kept.data.at.seeds, False, "", early)
-    return verdicts_of(found)
+    return found
+
+
+@cache
+def judged() -> dict[str, Any]:
+    """Their verdicts."""
+    return verdicts_of(shown())
 
 
 def told(row: dict[str, Any]) -> str:
@@ -104,8 +110,9 @@ def second_passage() -> str:
     """Where second statistics, or the seeds that came later, would change a first verdict."""
     rows = [row for row in judged()["second_statistics"] if row["primary"]]
     changed = [row for row in rows if row["changes"]]
+    counted = f"Of {len(rows)} claims judged again {len(rows) - len(changed)} keep their verdict."
     lines = [
-        f"Of {len(rows)} claims judged again {len(rows) - len(changed)} keep their verdict:",
+        *textwrap.wrap(f"{told_of_later_seeds(shown().values())} {counted} The others:", 108),
         "",
         "| claim | first | second | seeds 0 to 2 | measured |",
         "|---|---|---|---|---|",

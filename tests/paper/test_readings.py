@@ -30,7 +30,7 @@ from noisescale.paper.posterior_draws import Draws
 from noisescale.paper.reading_curvature import Trajectory, matched_ratio
 from noisescale.paper.readings import all_readings, meanings, overall, reading_entries, verdicts_on
 from noisescale.paper.scaling import judge_slope_again
-from noisescale.paper.second import judge_first_seeds, second_statistics
+from noisescale.paper.second import judge_first_seeds, second_statistics, told_of_later_seeds
 from noisescale.paper.section import Findings
 from noisescale.paper.statistics import FIRST, SECOND
 from noisescale.uncertainty import Estimate, mean_of
@@ -157,6 +157,18 @@ class TestStatistics:
         assert (row["first"], row["second"], row["first_seeds"]) == (N, U, N)
         assert row["changes"]
         assert row["seeds"] == 5
+
+    def test_what_later_seeds_changed_is_told(self):
+        first, other = Judgement("C24", N, 1.06), Judgement("C23", R, 0.1)
+        aside = Judgement("C23", N, 0.1, convention="undivided", primary=False)
+        now = (first, other, replace(aside, verdict=R))
+        same, changed = (
+            SimpleNamespace(judgements=now, early=(first, one, aside))
+            for one in (other, replace(other, verdict=U))
+        )
+        assert "of 2 claims" in told_of_later_seeds([same])
+        assert told_of_later_seeds([same]).endswith("changed none.")
+        assert told_of_later_seeds([changed]).endswith("changed C23 (undecided, now reproduced).")
 
     def test_the_first_seeds_alone(self):
         gap = np.array([0.02, 0.02, 0.02, -0.02, -0.02])  # the last two seeds say otherwise

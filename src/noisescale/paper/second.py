@@ -50,6 +50,24 @@ def second_statistics(shown: Iterable["Shown"]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["id"], not row["primary"]))
 
 
+def told_of_later_seeds(shown: Iterable["Shown"]) -> str:
+    """Which first verdicts the seeds that came later changed, in a sentence."""
+    n, changed = 0, []
+    for one in shown:
+        now = _by_convention(one.judgements)
+        for key, early in _by_convention(one.early).items():
+            if early.primary:
+                n += 1
+                if now[key].verdict is not early.verdict:
+                    changed.append(
+                        f"{early.id} ({early.verdict.value}, now {now[key].verdict.value})"
+                    )
+    return (
+        f"By the first criteria, of {n} claims that were judged by seeds 0 to 2 before there were "
+        f"five, seeds 3 and 4 changed {', '.join(changed) if changed else 'none'}."
+    )
+
+
 def _by_convention(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Judgement]:
     return {(judgement.id, judgement.convention): judgement for judgement in judgements}
 

@@ -18,7 +18,7 @@ from noisescale.paper.documents import Kept
 from noisescale.paper.readings import Reading, all_readings
 from noisescale.paper.report.checked import check_part
 from noisescale.paper.report.playground import playground_parts
-from noisescale.paper.second import judge_first_seeds
+from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
 from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
 
@@ -115,6 +115,7 @@ def render(
         readings=side_by_side(all_readings(), claims["readings"], full_verdicts["readings"]),
         meanings=full_verdicts["meanings"],
         second=full_verdicts["second_statistics"],
+        later_seeds=told_of_later_seeds(full.values()),
         sections=[s for s in sections if s.id in here or s.id in full],
         here=here,
         full=full,
