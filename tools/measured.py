@@ -26,7 +26,7 @@ from noisescale.paper.claims import Judgement
 from noisescale.paper.law import Data, fashion_law, judge, judge_long_runs, uncalibrated
 from noisescale.paper.law import predicted_against_measured as drawn
 from noisescale.paper.law_cases import Prediction, read_predictions
-from noisescale.paper.law_outcomes import Outcome, slope_at
+from noisescale.paper.law_outcomes import Outcome, Slope, slope_at
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import folder, shipped, shipped_path
 
@@ -83,25 +83,43 @@ def _law_sentences(data: Data, judged: dict[str, Judgement]) -> list[str]:
             f"factor of 1.5 of what was measured, and the largest factor is {max(misses):.2f} "
             f"({claim}: {judged[claim].verdict})."
         )
-    for steps, end in ((5_000, "."), (40_000, None)):
-        slope = slope_at(data.outcomes, steps)
-        if slope is None:
-            continue
-        if end is None:
-            by_slope, by_size = (
-                "more than a million" if ratio > 1e6 else f"{float(f'{ratio:.2g}'):,g}"
-                for ratio in (slope.likelihood_ratio, slope.likelihood_ratio_of_sizes)
-            )
-            end = (
-                f": {by_slope} times likelier under the law than under slope 1; the sizes "
-                f"themselves are {by_size} times likelier (R20: {judged['R20'].verdict}, which "
-                "asks for 20 of both)."
-            )
+        tops = [
+            o.peak.corrected.value / o.prediction.value
+            for o in data.outcomes
+            if o.case.data == source and o.case.role == "judged"
+            if o.prediction is not None and o.peak.corrected is not None
+        ]
         told.append(
-            f"With {steps:,} updates the slope of ln B_opt against ln N is {slope.measured}, "
-            f"predicted {slope.predicted:.2f}{end}"
+            f"Of their tops, resolved or not, {sum(top < 1 for top in tops)} lie below and "
+            f"{sum(top >= 1 for top in tops)} above what was predicted, by a factor of "
+            f"{max(max(top, 1 / top) for top in tops):.2f} at the most."
         )
+    for steps in (5_000, 40_000):
+        if (slope := slope_at(data.outcomes, steps)) is not None:
+            told.append(_slope_sentence(slope))
+    if (long := judged["R20"]).measured is not None:
+        told.append(f"R20, which asks for 20 of both ratios at 40,000 updates: {long.verdict}.")
     return told
+
+
+def _slope_sentence(slope: Slope) -> str:
+    by_slope, by_size = (
+        f"{_digits(ratio)} times likelier under the law than under slope 1"
+        if ratio >= 1
+        else f"{_digits(1 / ratio)} times likelier under slope 1 than under the law"
+        for ratio in (slope.likelihood_ratio, slope.likelihood_ratio_of_sizes)
+    )
+    return (
+        f"With {slope.steps:,} updates the slope of ln B_opt against ln N is {slope.measured}, "
+        f"predicted {slope.predicted:.2f} (of its {slope.measured.n} peaks {slope.unresolved} not "
+        f"resolved): {by_slope}, and the sizes themselves, with slope 1 at the height that fits "
+        f"best, {by_size}."
+    )
+
+
+def _digits(ratio: float) -> str:
+    """Two digits: errors come from few seeds."""
+    return f"{float(f'{ratio:.2g}'):,g}"
 
 
 def _table(rows: list[tuple[Prediction, Outcome | None]]) -> str:

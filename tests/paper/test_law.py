@@ -1,6 +1,7 @@
 """The law's test: what was written down before, what was measured, and how the two are compared."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import measured as pages
@@ -9,6 +10,8 @@ import pandas as pd
 import pytest
 import write_predictions
 from PIL import Image
+from scipy import stats
+from scipy.optimize import minimize
 
 from noisescale.errors import InputError
 from noisescale.jobs.store import RunStore
@@ -263,11 +266,16 @@ def test_slopes_are_weighted_least_squares_with_the_peaks_errors():
     assert slope.measured.std == pytest.approx(np.sqrt(covariance[0, 0]))
     assert slope.predicted == pytest.approx(0.95, abs=0.03)  # what the table says of 5,000 updates
     assert slope_at(data.outcomes, 6_000) is None  # a single setting has no slope
-    line = np.average(y - x, weights=errors**-2) + x
+    freedom = used[0].peak.n_seeds - 1
+    reach = stats.t.ppf(0.975, freedom) * slope.measured.std
+    assert slope.measured.high == pytest.approx(slope.measured.value + reach)
     said = np.log([o.prediction.value for o in used])
-    log_likelihoods = [-0.5 * (((y - at) / errors) ** 2).sum() for at in (said, line)]
-    ratio = np.exp(log_likelihoods[0] - log_likelihoods[1])
-    assert slope.likelihood_ratio_of_sizes == pytest.approx(ratio)
+    density = partial(stats.t.logpdf, df=freedom)
+    nearest = minimize(lambda h: -density((y - x - h) / errors).sum(), np.mean(y - x))
+    ratio = np.exp(density((y - said) / errors).sum() + nearest.fun)
+    assert slope.likelihood_ratio_of_sizes == pytest.approx(ratio, rel=1e-3)
+    off = [(slope.measured.value - one) / slope.measured.std for one in (slope.predicted, 1)]
+    assert slope.likelihood_ratio == pytest.approx(np.exp(density(off[0]) - density(off[1])))
     assert slope.unresolved == 0
 
 
@@ -297,7 +305,8 @@ def test_the_pages_tell_what_came_out(monkeypatch, tmp_path):
         "and alpha stayed, 2 of 3 predictions are within",
         "(C46: not reproduced)",
         "With 40,000 updates the slope of ln B_opt against ln N is",
-        "(R20: reproduced, which asks for 20 of both)",
+        "R20, which asks for 20 of both ratios at 40,000 updates: reproduced.",
+        "lie below and",
         "](law.png)",
         "| MNIST, width 200 (not judged) | 0.1 | 0.9 | 1,000 | 10,000 |",
         "| Fashion-MNIST | 0.1 | 0.9 | 60,000 | 10,000 |",

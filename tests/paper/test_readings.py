@@ -32,6 +32,7 @@ from noisescale.paper.readings import all_readings, meanings, overall, reading_e
 from noisescale.paper.scaling import judge_slope_again
 from noisescale.paper.second import judge_first_seeds, second_statistics, told_of_later_seeds
 from noisescale.paper.section import Findings
+from noisescale.paper.shipped import shipped
 from noisescale.paper.statistics import FIRST, SECOND
 from noisescale.uncertainty import Estimate, mean_of
 from paper.circumstances import DECIDING
@@ -76,6 +77,14 @@ def rows(*verdicts):
     return [{"verdict": verdict} for verdict in verdicts]
 
 
+def test_readings_are_judged_under_the_conventions_they_name():
+    judged = {}
+    for section in SECTIONS.values():
+        for judgement in section.judge(shipped(section).data).readings:
+            judged.setdefault(judgement.id, []).append(judgement.convention)
+    assert judged == {reading.id: list(reading.conventions) for reading in all_readings()}
+
+
 def test_conventions_must_agree():
     assert overall(rows(R, R)) is R
     assert overall(rows(N, N)) is N
@@ -85,7 +94,13 @@ def test_conventions_must_agree():
     (row,) = (m for m in meanings(entries([Judgement("C24", N, 1.0)]), read) if m["id"] == "C24")
     assert row["readings"] == {"R24": U}
     assert verdicts_on(read)["R24"] == U
-    assert row["meaning"].startswith("Depends on the convention: R24")
+    assert row["meaning"].startswith("Settled under some conventions alone: R24")
+    assert {r["overall"] for r in read if r["id"] == "R24"} == {U}
+    opposed = reading_entries([judged[0], replace(judged[1], verdict=N)])
+    (other,) = (
+        m for m in meanings(entries([Judgement("C24", N, 1.0)]), opposed) if m["id"] == "C24"
+    )
+    assert other["meaning"].startswith("Depends on the convention: R24")
     assert row["meaning"].endswith("reproduced under one (1.02); undecided under other (1.05).")
 
 

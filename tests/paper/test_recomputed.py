@@ -72,11 +72,11 @@ def by_errors(number, k):
     return YES if number > k else NO if number < -k else OPEN
 
 
-def updates_to_95(steps, curves):
+def updates_to(part, steps, curves):
     found = []
     for one in curves:
-        k = next(k for k, value in enumerate(one) if value >= 0.95 * one[-1])
-        share = (0.95 * one[-1] - one[k - 1]) / (one[k] - one[k - 1])
+        k = next(k for k, value in enumerate(one) if value >= part * one[-1])
+        share = (part * one[-1] - one[k - 1]) / (one[k] - one[k - 1])
         found.append(steps[k - 1] * (steps[k] / steps[k - 1]) ** share)
     return np.array(found)
 
@@ -115,7 +115,7 @@ def minima_of_evidence_and_of_cross_entropy():
 
 def small_batches_converge_later():
     frame = runs(data("3")["network"])
-    small, large = (updates_to_95(*curve(frame[frame.batch_size == B])) for B in (30, 1000))
+    small, large = (updates_to(0.95, *curve(frame[frame.batch_size == B])) for B in (30, 1000))
     return by_errors(errors_above(small - large), 2)
 
 
@@ -161,7 +161,7 @@ def cross_entropy_stays_low_with_l2():
 
 
 def full_batches_converge_later_with_l2():
-    small, large = (updates_to_95(*curve(figure_8(B, 0.1))) for B in (30, 1000))
+    small, large = (updates_to(0.95, *curve(figure_8(B, 0.1))) for B in (30, 1000))
     return by_errors(errors_above(large - small), 2)
 
 
@@ -278,42 +278,38 @@ def samples_under_stronger_priors():
     return found
 
 
-def long_runs_follow_the_law():
-    """R20, by the slope between two tops at 40,000 updates, each known to half a rung of the sizes.
-
-    The package takes the bias off its tops, and has smaller errors, from the seeds.
-    """
-    frame = runs(data("law")["runs"]).query("steps == 40_000")
-    said = {
-        row["case"]["n_train"]: row["value"]
-        for row in data("law")["predictions"]
-        if row["case"]["steps"] == 40_000
-    }
-    tops = []
-    for N in sorted(said):
-        mean = frame[frame.n_train == N].groupby("batch_size").test_accuracy.mean()
-        k = int(mean.to_numpy().argmax())
-        near = mean.iloc[max(k - 2, 0) : k + 3]
-        a, b, _ = np.polyfit(np.log(near.index), near, 2)
-        tops.append(-b / (2 * a))
-    apart = np.log(max(said) / min(said))
-    slope, law = (np.diff(y)[0] / apart for y in (tops, np.log([said[N] for N in sorted(said)])))
-    error = 2**0.5 * np.log(2**0.5) / 2 / apart
-    ratio = np.exp(((slope - 1) ** 2 - (slope - law) ** 2) / (2 * error**2))
-    return [YES if ratio > 20 else NO if ratio < 1 / 20 else OPEN]
+def undivided_penalty():
+    """R23, R25 and R39: figure 8 with the penalty undivided, which is ten times the precision."""
+    small, large = (figure_8(B, 1.0) for B in (30, 1000))
+    plain = finals(figure_8(30, 0)) - finals(figure_8(1000, 0))
+    penalised = finals(small) - finals(large)
+    shrinks = penalised.mean() < plain.mean() / 2 and interval(plain - penalised)[0] > 0
+    spreads, times, without = [], [], []
+    for B in (30, 1000):
+        steps, curves = curve(figure_8(B, 1.0))
+        spreads.append(curves[:, steps >= 0.8 * steps[-1]].std(axis=1, ddof=1))
+        times.append(updates_to(0.99, steps, curves))
+        without.append(updates_to(0.99, *curve(figure_8(B, 0))))
+    later = interval(times[1] - times[0])[0] > 0 and interval(without[0] - without[1])[0] > 0
+    alike = max(np.abs(interval(penalised))) < 0.01
+    fluctuates = interval(spreads[0] - spreads[1])[0] > 0 and alike
+    return [[YES if holds else OPEN] for holds in (shrinks, later, fluctuates)]
 
 
 READ_AGAIN = {
     ("R24", "R24"): cross_entropy_after_20_000_updates,
     ("R37", "R37"): curvature_at_equal_loss,
     ("R38", "R38"): samples_under_stronger_priors,
-    ("law", "R20"): long_runs_follow_the_law,
 }
 
 
 @pytest.mark.parametrize(("section", "reading"), READ_AGAIN)
 def test_other_code_comes_to_the_same_verdict_on_a_reading(section, reading):
     assert READ_AGAIN[section, reading]() == read(section)[reading]
+
+
+def test_other_code_finds_figure_8_with_the_penalty_undivided():
+    assert undivided_penalty() == [read("8")[name] for name in ("R23", "R25", "R39")]
 
 
 RECOMPUTED = {

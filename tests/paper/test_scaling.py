@@ -11,6 +11,7 @@ from noisescale.paper import figure5, figure6
 from noisescale.paper.claims import Verdict
 from noisescale.paper.runs import Runs
 from noisescale.paper.scaling import LADDER, judge_slope, run_until_interior, setting
+from noisescale.paper.statistics import FIRST, SECOND
 from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import fit_scaling_rule
 from noisescale.uncertainty import Estimate
@@ -101,7 +102,7 @@ def test_slopes_are_judged_with_their_width(slope, verdict):
     assert few.verdict is U
 
 
-def peaks_at(accuracies):
+def peaks_at(accuracies, by=FIRST):
     """Runs whose peak accuracy at each learning rate is given."""
     fake = context(lambda run: 20 * run.learning_rate)
     fake.seeds = 4
@@ -114,13 +115,16 @@ def peaks_at(accuracies):
     )
     settings = [setting(learning_rate=rate, steps=100) for rate in accuracies]
     runs = run_until_interior(fake, settings)
-    return figure5._judge_peaks(figure5.Data(fake.at, runs, None, None)).verdict
+    return figure5._judge_peaks(figure5.Data(fake.at, runs, None, None), by).verdict
 
 
 def test_peaks_that_hold_and_then_fall():
     assert peaks_at({0.3: 0.92, 1.0: 0.92, 3.0: 0.92, 5.6: 0.88}) is R
     assert peaks_at({0.3: 0.92, 1.0: 0.92, 3.0: 0.92, 5.6: 0.92}) is N
     assert peaks_at({0.3: 0.95, 1.0: 0.92, 3.0: 0.92, 5.6: 0.88}) is N
+    late = {0.3: 0.92, 1.0: 0.92, 5.6: 0.919, 18.0: 0.7}
+    assert peaks_at(late) is N
+    assert peaks_at(late, SECOND) is U  # whether it fell before 18 is not known
 
 
 def test_monotone_within_errors():

@@ -1,5 +1,6 @@
 """Figure 5: the best batch size against the learning rate."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -124,15 +125,21 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
     agree = [_agrees(gap, by) for rate, gap in below.items() if rate < 1]
     sure = {rate: by.above(gap, 0, by=3) for rate, gap in below.items()}
     lower = [rate for rate, answer in sure.items() if answer]
-    unknown = by is not FIRST and None in sure.values()
-    falls = 1 < min(lower) <= 10 if lower else None if unknown else False
+    first = min(lower, default=math.inf)
+    falls: bool | None = 1 < first <= 10
+    if (
+        by is not FIRST
+        and first > 10
+        and any(sure[rate] is None for rate in sure if 1 < rate <= 10)
+    ):
+        falls = None  # an earlier one may be lower, too
     return conclude(
         "C19",
         [*agree, falls],
         decidable=data.at.decidable,
         measured={f"peak at ε = {rate:g}": short(values.mean()) for rate, values in peaks.items()},
         uncertainty={f"below ε = 1 at ε = {rate:g}": str(gap) for rate, gap in below.items()}
-        | {"first lower by three errors": min(lower, default=None)},
+        | {"first lower by three errors": first if lower else None},
         convention=CONVENTION,
     )
 

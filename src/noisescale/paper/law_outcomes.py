@@ -2,16 +2,18 @@
 
 A prediction's miss is the factor max(B/P, P/B) between the measured best batch size B and the
 predicted P. Slopes are weighted least squares of ln B on ln N, each point by its peak's error.
+Errors come from few seeds, so that what is off by several of them is judged by Student's t, with a
+degree of freedom less than there are seeds.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from noisescale.paper.law_cases import Case, Prediction
-from noisescale.paper.runs import Runs
+from noisescale.paper.runs import Array, Runs
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.uncertainty import Estimate
 
@@ -76,33 +78,25 @@ def _peak(runs: Runs, case: Case) -> Peak:
 
 @dataclass(frozen=True)
 class Slope:
-    """Of ln B_opt against ln N for runs of one length: measured, and by the predictions."""
+    """Of ln B_opt against ln N for runs of one length: measured, and by the predictions.
+
+    Attributes:
+        likelihood_ratio: how much likelier the measured slope is under the predictions than under
+            slope 1, and ``likelihood_ratio_of_sizes`` the sizes themselves, where slope 1 may go
+            through them at any height.
+        unresolved: settings whose peak does not stand out of the noise.
+    """
 
     steps: int
     measured: Estimate
     predicted: float
-    misfits: tuple[float, float]  # chi squared of the sizes: by the predictions, by slope 1
-    unresolved: int  # settings whose peak does not stand out of the noise
-
-    @property
-    def likelihood_ratio(self) -> float:
-        """How much likelier the measured slope is under the predictions than under slope 1."""
-        off = [(self.measured.value - slope) / self.measured.std for slope in (self.predicted, 1)]
-        return _likelier(off[0] ** 2, off[1] ** 2)
-
-    @property
-    def likelihood_ratio_of_sizes(self) -> float:
-        """The same of the sizes themselves, where slope 1 may go through them at any height."""
-        return _likelier(*self.misfits)
-
-
-def _likelier(misfit: float, other: float) -> float:
-    """The ratio of likelihoods from two values of chi squared."""
-    return math.exp(min((other - misfit) / 2, 700.0))
+    likelihood_ratio: float
+    likelihood_ratio_of_sizes: float
+    unresolved: int
 
 
 def slope_at(outcomes: Sequence[Outcome], steps: int) -> Slope | None:
-    """The slope over the judged settings of MNIST with so many updates, and at one learning rate.
+    """The slope over the judged settings of MNIST with so many updates.
 
     With the errors of the peaks; None if fewer than two of them have a top inside the sizes tried.
     """
@@ -115,19 +109,27 @@ def slope_at(outcomes: Sequence[Outcome], steps: int) -> Slope | None:
     if len(points) < 2:
         return None
     sizes, peaks, predicted, unresolved = zip(*points, strict=True)
+    freedom = min(o.peak.n_seeds for o in outcomes if o.case.steps == steps) - 1
     x, y = np.log(sizes), np.log([peak.value for peak in peaks])
-    weights = np.array([(peak.value / peak.std) ** 2 for peak in peaks])
-    centred = x - np.average(x, weights=weights)
-    design = weights * centred / (weights * centred**2).sum()  # the slope is this times ln B
-    std = float(1 / math.sqrt((weights * centred**2).sum()))
-    value = float(design @ y)
-    measured = Estimate(value, std, value - 1.96 * std, value + 1.96 * std, len(points))
-    level = np.average(y - x, weights=weights)  # of the line of slope 1 that is nearest
-    misfits = [float(weights @ off**2) for off in (y - np.log(predicted), y - x - level)]
+    error = np.array([peak.std / peak.value for peak in peaks])
+    centred = x - np.average(x, weights=error**-2)
+    std = float((centred**2 / error**2).sum() ** -0.5)
+    design = centred / error**2 * std**2  # the slope is this times ln B
+    value, by_law = float(design @ y), float(design @ np.log(predicted))
+    reach = std * float(stats.t.isf(0.025, freedom))
+
+    def log_likelihood(off: Array) -> Array:
+        return np.asarray(stats.t.logpdf(off, freedom).sum(axis=-1))
+
+    law, one = (log_likelihood(np.array([(value - slope) / std])) for slope in (by_law, 1))
+    heights = np.linspace((y - x).min(), (y - x).max(), 2_001)[:, None]
+    law_of_sizes = log_likelihood((y - np.log(predicted)) / error)
+    one_of_sizes = log_likelihood((y - x - heights) / error).max()
     return Slope(
         steps,
-        measured,
-        float(design @ np.log(predicted)),
-        (misfits[0], misfits[1]),
+        Estimate(value, std, value - reach, value + reach, len(points)),
+        by_law,
+        float(np.exp(law - one)),
+        float(np.exp(law_of_sizes - one_of_sizes)),
         sum(unresolved),
     )

@@ -48,9 +48,10 @@ def judge(data: Data) -> Findings:
     """R31."""
     return Findings(
         statement=(
-            "Appendix E begins at a learning rate of 0.1. The paper's costs are averaged over the "
-            "ten classes as well, so its 0.1 is 0.01 of the usual unit. The heuristic is followed "
-            f"from there, a loss of less than {MARGIN:g} of accuracy counting as none."
+            "Appendix E begins at a learning rate of 0.1. If the paper's costs are averaged over "
+            "the ten classes as well, as its network suggests, that is 0.01 of the usual unit. The "
+            f"heuristic is followed from there, a loss of less than {MARGIN:g} of accuracy "
+            "counting as none."
         ),
         readings=(judge_tuning(data.at, data.tuned),),
         measurements=tuple(tuning_measurements(data.tuned)),

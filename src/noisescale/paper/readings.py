@@ -8,6 +8,7 @@ say the same.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from datetime import date
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,8 @@ from noisescale.paper.claims import Judgement, Verdict, all_claims, criteria, in
 class Reading:
     """Another reading of claims, and the criterion that decides it.
 
-    ``against``: reproduced, it speaks against the claim.
+    ``conventions`` are those it is judged under, the primary one first; ``against``: reproduced, it
+    speaks against the claim.
     """
 
     id: str
@@ -28,6 +30,7 @@ class Reading:
     reading: str
     criterion: str
     reason: str
+    conventions: tuple[str, ...] = ("default",)
     against: bool = False
 
 
@@ -35,20 +38,32 @@ class Reading:
 def all_readings() -> tuple[Reading, ...]:
     """Every reading, in the order of the claims."""
     return tuple(
-        Reading(**{**entry, "of": tuple(entry["of"]), "fixed_on": str(entry["fixed_on"])})
+        Reading(**{k: _plain(value) for k, value in entry.items()})
         for entry in criteria()["reading"]
     )
 
 
+def _plain(value: Any) -> Any:
+    """A value of the file, frozen: lists as tuples, days as text."""
+    if isinstance(value, list):
+        return tuple(value)
+    return str(value) if isinstance(value, date) else value
+
+
 def reading_entries(judgements: Iterable[Judgement]) -> list[dict[str, Any]]:
-    """One entry for each (reading, convention), ready for ``claims.json``."""
+    """One entry for each (reading, convention), ready for ``claims.json``.
+
+    ``overall`` is the verdict on the reading, of all its conventions together.
+    """
     judged: dict[str, list[Judgement]] = {}
     for judgement in judgements:
         judged.setdefault(judgement.id, []).append(judgement)
     rows = []
     for reading in all_readings():
-        for judgement in judged.pop(reading.id, [Judgement(reading.id, Verdict.UNDECIDED)]):
-            rows.append({**asdict(reading), "of": list(reading.of), **asdict(judgement)})
+        found = judged.pop(reading.id, [Judgement(reading.id, Verdict.UNDECIDED)])
+        lists = {"of": list(reading.of), "conventions": list(reading.conventions)}
+        together = {"overall": overall(asdict(judgement) for judgement in found)}
+        rows += [asdict(reading) | lists | asdict(judgement) | together for judgement in found]
     if judged:
         raise ValueError(f"judgements of readings that do not exist: {sorted(judged)}")
     return rows
@@ -111,7 +126,10 @@ def _meaning(claim: str, first: Verdict, reading: Reading, rows: list[dict[str, 
     numbers = "; ".join(_numbers(row, mixed) for row in rows)
     name = f"{reading.id}, {reading.reading},"
     if mixed:
-        return f"Depends on the convention: {name} is {numbers}."
+        verdicts = {Verdict(row["verdict"]) for row in rows}
+        opposed = {Verdict.REPRODUCED, Verdict.NOT_REPRODUCED} <= verdicts
+        said = "Depends on the convention" if opposed else "Settled under some conventions alone"
+        return f"{said}: {name} is {numbers}."
     if second is Verdict.UNDECIDED:
         return f"Not settled: {name} is undecided by its data so far ({numbers})."
     holds = second is Verdict.REPRODUCED
