@@ -94,31 +94,29 @@ def meanings(
 
     Of a reading of many claims those alone are listed that did not simply reproduce.
     """
-    first = {row["id"]: row["verdict"] for row in claims if row["primary"]}
+    first = {row["id"]: row for row in claims if row["primary"]}
     entries = _by_reading(readings)
     found = []
     for claim in all_claims():
         of = [r for r in all_readings() if claim.id in r.of]
         alone = any(len(r.of) == 1 for r in of)
-        if not of or (not alone and first[claim.id] == Verdict.REPRODUCED):
+        if not of or (not alone and first[claim.id]["verdict"] == Verdict.REPRODUCED):
             continue
         verdicts = {r.id: overall(entries[r.id]).value for r in of}
         found.append(
             {
                 "id": claim.id,
                 "claim": claim.claim,
-                "verdict": first[claim.id],
+                "verdict": first[claim.id]["verdict"],
                 "readings": verdicts,
-                "meaning": " ".join(
-                    _meaning(claim.id, Verdict(first[claim.id]), r, entries[r.id]) for r in of
-                ),
+                "meaning": " ".join(_meaning(first[claim.id], r, entries[r.id]) for r in of),
             }
         )
     return found
 
 
-def _meaning(claim: str, first: Verdict, reading: Reading, rows: list[dict[str, Any]]) -> str:
-    """What a first verdict and a reading say together, with the numbers that say so."""
+def _meaning(first: dict[str, Any], reading: Reading, rows: list[dict[str, Any]]) -> str:
+    """What a claim's first entry and a reading say together, with the numbers that say so."""
     if all(row["measured"] is None for row in rows):
         return f"{reading.id} is not measured yet: what is believed rests on the first criterion."
     second = overall(rows)
@@ -136,11 +134,13 @@ def _meaning(claim: str, first: Verdict, reading: Reading, rows: list[dict[str, 
     if reading.against:
         said = f"Probably not so as the paper says: {name} holds" if holds else f"{name} fails"
     elif len(reading.of) > 1 and not holds:  # of all together; this one may hold in some places
-        said = f"Not together with the others: {name} does not hold"
-        where = rows[0]["uncertainty"] or {}
-        numbers += "".join(f"; {key}: {value}" for key, value in where.items() if claim in key)
+        where = {k: n for k, n in (rows[0]["uncertainty"] or {}).items() if first["id"] in k}
+        said = "So in some procedures" if any(where.values()) else "Not so in any procedure tried"
+        said += f" (first measured {in_words(first['measured'])}): {name} does not hold"
+        numbers = f"{in_words(where)}; {numbers}"
     else:
-        said = f"{_TOGETHER[first, second]}: {name} {'holds' if holds else 'does not hold'}"
+        together = _TOGETHER[Verdict(first["verdict"]), second]
+        said = f"{together}: {name} {'holds' if holds else 'does not hold'}"
     return f"{said} ({numbers})."
 
 
