@@ -118,10 +118,11 @@ def second_passage() -> str:
         "|---|---|---|---|---|",
     ]
     for row in changed:
+        early = row["first_seeds"] or "five from the start"
         error = "" if row["uncertainty"] is None else f" (± {in_words(row['uncertainty'])})"
         lines.append(
             f"| {row['id']} | {row['first']} | {row['second']} "
-            f"| {row['first_seeds'] or 'as first'} | {in_words(row['measured'])}{error} |"
+            f"| {early} | {in_words(row['measured'])}{error} |"
         )
     return "\n".join(lines)
 

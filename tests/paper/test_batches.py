@@ -8,6 +8,7 @@ from noisescale.paper import figure3, figure4, figure8
 from noisescale.paper.batches import PENALTIES, SIZES, late_steps
 from noisescale.paper.claims import Verdict, conclude
 from noisescale.paper.runs import Runs, updates_to
+from noisescale.paper.statistics import FIRST, SECOND
 from noisescale.uncertainty import mean_of
 from paper.circumstances import DECIDING, SMALL
 
@@ -97,6 +98,26 @@ def test_noise_leaves_it_undecided_and_small_scales_always_do():
     ]
     assert noisy.count(U) > 0.75 * len(noisy)  # at two errors with four degrees of freedom
     assert set(verdicts(judge_figure3(make_runs(cases), SMALL)).values()) == {U}
+
+
+@pytest.mark.parametrize(("noise", "first", "second"), [(2e-4, R, R), (0.01, R, U)])
+def test_noise_does_not_pass_for_a_gap_that_is_closed(noise, first, second):
+    """C14 before 300 updates: not surely there, against surely smaller than the margin."""
+
+    def opens_late(step):
+        return 0.9 * step / (step + 10) + 0.06 * (step > 1_000)
+
+    runs = make_runs(
+        [
+            ({"batch_size": 30}, opens_late, bowl(0.5)),
+            ({"batch_size": 1000}, rise(0.9, 10), bowl(0.6)),
+        ],
+        noise=noise,
+        draw=4,
+    )
+    data = figure3.Data(DECIDING, runs, runs)
+    found = [verdicts(figure3._judge(data, 1000, by))["C14"] for by in (FIRST, SECOND)]
+    assert found == [first, second]
 
 
 def test_a_curve_that_only_falls_has_no_minimum_inside():

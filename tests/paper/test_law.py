@@ -3,6 +3,7 @@
 import math
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import measured as pages
 import numpy as np
@@ -19,11 +20,12 @@ from noisescale.noise.batch_law import PAPER_LAW
 from noisescale.paper import law
 from noisescale.paper.claims import Verdict
 from noisescale.paper.law_cases import CASES, FASHION, Case, Prediction, read_predictions
-from noisescale.paper.law_outcomes import slope_at
+from noisescale.paper.law_outcomes import Slope, slope_at
 from noisescale.paper.runs import Runs
 from noisescale.paper.scaling import LADDER
 from noisescale.sweep import make_plan
 from noisescale.sweep.peak_error import shape
+from noisescale.uncertainty import Estimate
 from paper.circumstances import DECIDING
 
 TABLE = Path(write_predictions.TABLE)
@@ -252,6 +254,41 @@ def test_all_three_on_another_data_set_decide(factors, verdict, monkeypatch):
 def test_the_longest_runs_tell_the_law_from_slope_one(factors, verdict):
     judgement = law.judge_long_runs(measured(factors))
     assert (judgement.id, judgement.verdict) == ("R20", verdict)
+
+
+@pytest.mark.parametrize(
+    ("of_slope", "of_sizes", "verdict"),
+    [
+        (21, 21, R),
+        (19, 21, U),
+        (21, 19, U),
+        (1 / 21, 1 / 21, N),
+        (1 / 21, 1 / 19, U),
+        (30, 1 / 30, U),
+    ],
+)
+def test_both_ratios_must_exceed_twenty(of_slope, of_sizes, verdict, monkeypatch):
+    slope = Slope(40_000, Estimate(0.3, 0.1, 0.0, 0.6, 2), 0.23, of_slope, of_sizes, 1)
+    monkeypatch.setattr(law, "slope_at", lambda outcomes, steps: slope)
+    judgement = law.judge_long_runs(SimpleNamespace(outcomes=(), at=DECIDING))
+    assert judgement.verdict is verdict
+    assert judgement.uncertainty["peaks not resolved"] == "1 of 2"
+
+
+def test_misses_are_told_by_tops_too():
+    """What the neighbours of an unresolved top leave room for is seen beside the verdict."""
+    data = measured([*NEAR[:7], 1.4, *NEAR[8:]])
+    (judgement, *_) = law.judge(data).judgements
+    by_tops = judgement.uncertainty["largest factor by tops, resolved or not"]
+    tops = [
+        max(
+            o.peak.corrected.value / o.prediction.value, o.prediction.value / o.peak.corrected.value
+        )
+        for o in data.outcomes
+        if o.case.role == "judged"
+    ]
+    assert by_tops == pytest.approx(max(tops), rel=1e-3)
+    assert by_tops == pytest.approx(1.4, rel=0.1)
 
 
 def test_slopes_are_weighted_least_squares_with_the_peaks_errors():

@@ -55,3 +55,22 @@ def test_twelve_seeds_and_full_scale_decide(result):
 def test_a_batch_that_hardly_grows_settles_it(result):
     same = replace(result, recipe=result.start)
     assert judge_tuning(DECIDING, tuned(same, 0.0)).verdict is Verdict.NOT_REPRODUCED
+
+
+def test_a_larger_batch_that_was_not_taken_is_told_with_the_reason(result):
+    """Whether it lost, or was only not shown to be free: the verdict alone does not say."""
+    wanted = 9 * result.start.batch_size
+    larger = [one for one in result.trail if one.stage == 2 and one.recipe.batch_size >= wanted]
+    first = min(larger, key=lambda one: one.recipe.batch_size).recipe.batch_size
+    assert judge_tuning(DECIDING, tuned(result, 0.0)).measured.keys() == {
+        "batch size, before",
+        "after",
+        "test accuracy, after minus before",
+    }
+    refused = [
+        replace(one, accepted=False, why="not told") if one in larger else one
+        for one in result.trail
+    ]
+    ended = replace(result, recipe=result.start, trail=tuple(refused))
+    told = judge_tuning(DECIDING, tuned(ended, 0.0)).measured
+    assert told[f"B = {first} on validation images"] == "not told"

@@ -14,7 +14,7 @@ from noisescale.paper.scaling import LADDER, judge_slope, run_until_interior, se
 from noisescale.paper.statistics import FIRST, SECOND
 from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import fit_scaling_rule
-from noisescale.uncertainty import Estimate
+from noisescale.uncertainty import Estimate, mean_of
 
 R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
 
@@ -136,3 +136,24 @@ def test_monotone_within_errors():
     assert figure6._monotone(series(0.8, 0.9, 0.85), 1) is False
     assert figure6._monotone(series(0.9, 0.85, 0.8), -1) is True
     assert figure6._monotone([], 1) is None
+
+
+def test_steps_that_noise_hides_are_not_monotone_by_student_s_t():
+    """No step may go the wrong way by more than 0.005, as far as its seeds tell."""
+
+    def series(noise, *means):
+        rng = np.random.default_rng(0)
+        return [mean + noise * rng.normal(size=5) for mean in means]
+
+    assert figure6._monotone(series(5e-4, 0.80, 0.85, 0.849, 0.9), 1, SECOND) is True
+    assert figure6._monotone(series(5e-4, 0.80, 0.85, 0.83, 0.9), 1, SECOND) is False
+    assert figure6._monotone(series(0.02, 0.80, 0.85, 0.85, 0.95), 1, SECOND) is None
+
+
+@pytest.mark.parametrize(
+    ("noise", "peak", "answer"),
+    [(1e-3, 0.001, True), (1e-3, 0.01, False), (0.01, 0.001, None)],
+)
+def test_peaks_agree_within_the_margin(noise, peak, answer):
+    gap = mean_of(peak + noise * np.array([-1, -0.5, 0, 0.5, 1]))
+    assert figure5._agrees(gap, SECOND) is answer

@@ -18,7 +18,7 @@ from noisescale.paper.batches import (
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Array, Runs, short, updates_to
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import FIRST, SECOND, Statistics
+from noisescale.paper.statistics import FIRST, MARGIN, SECOND, Statistics
 from noisescale.paper.style import draw_training
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -90,6 +90,11 @@ def _judge(data: Data, large: int, by: Statistics = FIRST) -> list[Judgement]:
     steps, by_seed = _gaps(runs, large)
     gaps = [(step, mean_of(column)) for step, column in zip(steps, by_seed.T, strict=True)]
     early = [gap for step, gap in gaps if 0 < step < 300]
+    closed = (
+        bool(early) and not any(by.above(gap, 0, by=2) for gap in early)
+        if by is FIRST
+        else _all([by.inside(gap, high=MARGIN) for gap in early])
+    )
     late = [gap for step, gap in gaps if step >= 3_000]
     small_ce, large_ce = (runs.curve("test_cross_entropy", batch_size=B)[1] for B in (SMALL, large))
     lower = mean_of(large_ce[:, -1] - small_ce[:, -1])
@@ -108,13 +113,16 @@ def _judge(data: Data, large: int, by: Statistics = FIRST) -> list[Judgement]:
         conclude(
             "C14",
             [
-                bool(early) and not any(by.above(gap, 0, by=2) for gap in early),
+                closed,
                 _all([by.above(gap, 0, by=3) for gap in late]),
             ],
             decidable=data.at.decidable,
             measured={"final gap": short(gaps[-1][1].value)},
             uncertainty={
                 "final gap": short(gaps[-1][1].std),
+                "upper end of the gap before 300 updates": short(
+                    max((gap.interval().high for gap in early), default=np.nan)
+                ),
                 "largest gap before 300 updates, in standard errors": short(most_early),
                 "smallest gap from 3,000 updates on, in standard errors": short(least_late),
             },
@@ -173,12 +181,12 @@ def _opening(steps: Array, gaps: Array) -> tuple[float, float]:
 
 
 def _judge_linear(data: Data, gap: Estimate, by: Statistics = FIRST) -> Judgement:
-    none = abs(gap.value) < 0.005 and abs(gap.value) < 2 * gap.std
-    some = abs(gap.value) >= 0.005 and abs(gap.value) >= 2 * gap.std
+    none = abs(gap.value) < MARGIN and abs(gap.value) < 2 * gap.std
+    some = abs(gap.value) >= MARGIN and abs(gap.value) >= 2 * gap.std
     answer = True if none else False if some else None
     return conclude(
         "C34",
-        [answer] if by is FIRST else [by.inside(gap, -0.005, 0.005), 0 in gap.interval() or None],
+        [answer] if by is FIRST else [by.inside(gap, -MARGIN, MARGIN), 0 in gap.interval() or None],
         decidable=data.at.decidable,
         measured={"gap": short(gap.value)},
         uncertainty={"gap": short(gap.std)},

@@ -22,7 +22,7 @@ from noisescale.paper.scaling import (
     setting,
 )
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
-from noisescale.paper.statistics import FIRST, SECOND, Statistics
+from noisescale.paper.statistics import FIRST, MARGIN, SECOND, Statistics
 from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -144,8 +144,10 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
     )
 
 
-def _agrees(gap: Estimate, by: Statistics) -> bool:
-    """Whether the two do not surely differ."""
+def _agrees(gap: Estimate, by: Statistics) -> bool | None:
+    """Whether the two do not surely differ; by Student's t, whether they are alike."""
+    if by is SECOND:
+        return by.inside(gap, -MARGIN, MARGIN)
     return bool(np.isfinite(gap.std)) and by.above(gap, 0, by=2) is None
 
 

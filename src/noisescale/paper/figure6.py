@@ -23,7 +23,7 @@ from noisescale.paper.scaling import (
     setting,
 )
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import FIRST, SECOND, Statistics
+from noisescale.paper.statistics import FIRST, MARGIN, SECOND, Statistics
 from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import RulePoint, ScalingRule, fit_scaling_rule
 from noisescale.uncertainty import Estimate, mean_of
@@ -207,15 +207,15 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
 def _monotone(series: list[Array], sign: int, by: Statistics = FIRST) -> bool | None:
     """Whether each step goes the right way within its standard error, and the whole does surely.
 
-    By Student's t: whether no step surely goes the wrong way.
+    By Student's t: whether no step may go the wrong way by more than the margin.
     """
     if len(series) < 2:
         return None
     steps: list[Estimate] = [mean_of(sign * (after - before)) for before, after in pairwise(series)]
     whole = mean_of(sign * (series[-1] - series[0]))
     if by is SECOND:
-        wrong = any(by.above(step, 0, by=2) is False for step in steps)
-        return False if wrong else by.above(whole, 0, by=2)
+        answers = [*(by.inside(step, low=-MARGIN) for step in steps), by.above(whole, 0, by=2)]
+        return False if False in answers else True if all(answers) else None
     if any(step.value < -step.std for step in steps):
         return False
     return True if whole.value > whole.std else None

@@ -169,6 +169,7 @@ def _judge(data: Data, claim: str, source: str, *, most: int | None) -> Judgemen
     ]
     wanted = sum(case.role == "judged" for case in (CASES if source == "mnist" else FASHION))
     misses = [o.miss for o in outcomes if o.miss is not None]
+    tops = [o.miss_of_top for o in outcomes if o.miss_of_top is not None]
     near = sum(miss <= _FACTOR for miss in misses)
     parts: list[bool | None] = [near >= (most or wanted)]
     if most is not None:
@@ -181,7 +182,10 @@ def _judge(data: Data, claim: str, source: str, *, most: int | None) -> Judgemen
             f"within a factor of {_FACTOR:g}": f"{near} of {len(misses)}",
             "largest factor": short(max(misses)) if misses else None,
         },
-        uncertainty={"peaks not resolved": sum(o.peak.undetermined is not None for o in outcomes)},
+        uncertainty={
+            "peaks not resolved": sum(o.peak.undetermined is not None for o in outcomes),
+            "largest factor by tops, resolved or not": short(max(tops)) if tops else None,
+        },
     )
 
 
@@ -203,8 +207,9 @@ def _measurements(data: Data) -> Iterator[Measurement]:
             yield Measurement(
                 f"slope of ln B_opt against ln N at T = {steps:,}",
                 f"{slope.measured}; predicted {slope.predicted:.2f}, by the paper 1",
-                f"{slope.measured.n} settings; {slope.likelihood_ratio:.3g} times likelier under "
-                "the law than under slope 1",
+                f"{slope.measured.n} settings, {slope.unresolved} of them not resolved; law over "
+                f"slope 1: likelihood ratio {slope.likelihood_ratio:.3g} of the slope, "
+                f"{slope.likelihood_ratio_of_sizes:.3g} of the sizes",
             )
     for outcome in data.outcomes:
         case, said = outcome.case, outcome.prediction

@@ -50,6 +50,13 @@ class Outcome:
         return max(low / self.prediction.value, self.prediction.value / high, 1.0)
 
     @property
+    def miss_of_top(self) -> float | None:
+        """The same of the top itself, resolved or not: what the neighbours leave room for."""
+        if self.prediction is None or (top := self.peak.corrected) is None:
+            return None
+        return max(top.value / self.prediction.value, self.prediction.value / top.value)
+
+    @property
     def measured(self) -> str:
         """The best batch size in words."""
         if (top := self.resolved) is not None:

@@ -5,7 +5,7 @@ permuted at random, the exact MAP at every prior precision. The paper does not s
 preprocessed its images, so raw pixels in [0, 1] (primary) and PCA-whitened images are both run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -78,19 +78,18 @@ def judge_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgemen
 
 
 def judge_again_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgement]:
-    """``verdict(claim, (estimate, low, high), ...)``: by the whole intervals over seeds."""
+    """``verdict(claim, {name: (values, low, high)})``: by the whole intervals over seeds."""
 
-    def verdict(claim: str, *bounded: tuple[Array, float, float]) -> Judgement:
-        found = [(mean_of(values).interval(), low, high) for values, low, high in bounded]
+    def verdict(claim: str, bounded: Mapping[str, tuple[Array, float, float]]) -> Judgement:
+        found = {name: mean_of(values).interval() for name, (values, _, _) in bounded.items()}
         return conclude(
             claim,
-            [SECOND.inside(estimate, low, high) for estimate, low, high in found],
+            [SECOND.inside(found[name], low, high) for name, (_, low, high) in bounded.items()],
             decidable=at.decidable,
-            measured=[short(estimate.value) for estimate, _, _ in found],
+            measured={name: short(estimate.value) for name, estimate in found.items()},
             uncertainty={
-                "95 % intervals": [
-                    [short(estimate.low), short(estimate.high)] for estimate, _, _ in found
-                ]
+                f"95 % interval, {name}": [short(estimate.low), short(estimate.high)]
+                for name, estimate in found.items()
             },
             convention=preprocessing,
             primary=preprocessing == PREPROCESSINGS[0],

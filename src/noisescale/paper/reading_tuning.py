@@ -76,12 +76,27 @@ def judge_tuning(at: Circumstances, tuned: Tuned) -> Judgement:
             "batch size, before": first.batch_size,
             "after": last.batch_size,
             "test accuracy, after minus before": short(difference.value),
-        },
+        }
+        | _larger(tuned),
         uncertainty={
             "95 % interval": [short(difference.low), short(difference.high)],
             "fresh seeds": difference.n,
         },
     )
+
+
+def _larger(tuned: Tuned) -> dict[str, str]:
+    """The smallest batch that is large enough, where it was tried and not taken."""
+    wanted = _FACTOR * tuned.result.start.batch_size
+    tried = [
+        one
+        for one in tuned.result.trail
+        if one.stage == 2 and one.recipe.batch_size >= wanted and not one.accepted
+    ]
+    if not tried or tuned.result.recipe.batch_size >= wanted:
+        return {}
+    first = min(tried, key=lambda one: one.recipe.batch_size)
+    return {f"B = {first.recipe.batch_size} on validation images": first.why}
 
 
 def within_margin(difference: Estimate) -> bool | None:

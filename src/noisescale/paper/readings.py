@@ -20,7 +20,7 @@ class Reading:
     """Another reading of claims, and the criterion that decides it.
 
     ``conventions`` are those it is judged under, the primary one first; ``against``: reproduced, it
-    speaks against the claim.
+    speaks against the claim. ``if_reproduced`` and ``if_not_reproduced`` say what is then believed.
     """
 
     id: str
@@ -30,6 +30,8 @@ class Reading:
     reading: str
     criterion: str
     reason: str
+    if_reproduced: str
+    if_not_reproduced: str
     conventions: tuple[str, ...] = ("default",)
     against: bool = False
 
@@ -94,7 +96,8 @@ def meanings(
 
     Of a reading of many claims those alone are listed that did not simply reproduce.
     """
-    first = {row["id"]: row for row in claims if row["primary"]}
+    judged = list(claims)
+    first = {row["id"]: row for row in judged if row["primary"]}
     entries = _by_reading(readings)
     found = []
     for claim in all_claims():
@@ -103,61 +106,56 @@ def meanings(
         if not of or (not alone and first[claim.id]["verdict"] == Verdict.REPRODUCED):
             continue
         verdicts = {r.id: overall(entries[r.id]).value for r in of}
+        elsewhere = [row for row in judged if row["id"] == claim.id and not row["primary"]]
         found.append(
             {
                 "id": claim.id,
                 "claim": claim.claim,
                 "verdict": first[claim.id]["verdict"],
                 "readings": verdicts,
-                "meaning": " ".join(_meaning(first[claim.id], r, entries[r.id]) for r in of),
+                "meaning": " ".join(
+                    _meaning(first[claim.id], r, entries[r.id], elsewhere) for r in of
+                ),
             }
         )
     return found
 
 
-def _meaning(first: dict[str, Any], reading: Reading, rows: list[dict[str, Any]]) -> str:
-    """What a claim's first entry and a reading say together, with the numbers that say so."""
+def _meaning(
+    first: dict[str, Any],
+    reading: Reading,
+    rows: list[dict[str, Any]],
+    elsewhere: list[dict[str, Any]],
+) -> str:
+    """What a claim's first entry and a reading say together, with the numbers that say so.
+
+    ``elsewhere`` are the claim's entries under conventions that are not the primary one.
+    """
     if all(row["measured"] is None for row in rows):
         return f"{reading.id} is not measured yet: what is believed rests on the first criterion."
     second = overall(rows)
     mixed = any(row["verdict"] != second for row in rows)
-    numbers = "; ".join(_numbers(row, mixed) for row in rows)
-    name = f"{reading.id}, {reading.reading},"
+    numbers = "; ".join(_numbers(row, mixed, alone=len(rows) == 1) for row in rows)
     if mixed:
         verdicts = {Verdict(row["verdict"]) for row in rows}
         opposed = {Verdict.REPRODUCED, Verdict.NOT_REPRODUCED} <= verdicts
         said = "Depends on the convention" if opposed else "Settled under some conventions alone"
-        return f"{said}: {name} is {numbers}."
+        return f"{said}: {numbers}."
     if second is Verdict.UNDECIDED:
-        return f"Not settled: {name} is undecided by its data so far ({numbers})."
-    holds = second is Verdict.REPRODUCED
-    if reading.against:
-        said = f"Probably not so as the paper says: {name} holds" if holds else f"{name} fails"
-    elif len(reading.of) > 1 and not holds:  # of all together; this one may hold in some places
+        return f"Not settled: {numbers}."
+    said = reading.if_reproduced if second is Verdict.REPRODUCED else reading.if_not_reproduced
+    if len(reading.of) > 1:  # of all together; this one may hold in some places
         where = {k: n for k, n in (rows[0]["uncertainty"] or {}).items() if first["id"] in k}
-        said = "So in some procedures" if any(where.values()) else "Not so in any procedure tried"
-        said += f" (first measured {in_words(first['measured'])}): {name} does not hold"
-        numbers = f"{in_words(where)}; {numbers}"
-    else:
-        together = _TOGETHER[Verdict(first["verdict"]), second]
-        said = f"{together}: {name} {'holds' if holds else 'does not hold'}"
-    return f"{said} ({numbers})."
+        also = "".join(f"; {row['convention']}: {row['verdict']}" for row in elsewhere)
+        numbers = (
+            f"{in_words(where)}; first measured {in_words(first['measured'])}{also}; {numbers}"
+        )
+    return f"{said[0].upper()}{said[1:]} ({numbers})."
 
 
-def _numbers(row: dict[str, Any], mixed: bool) -> str:
+def _numbers(row: dict[str, Any], mixed: bool, *, alone: bool) -> str:
     """What one convention gave, with its verdict where they differ."""
-    under = "" if row["convention"] == "default" else row["convention"]
     told = in_words(row["measured"])
     if mixed:
-        return f"{Verdict(row['verdict']).value} under {under} ({told})"
-    return f"{under}: {told}" if under else told
-
-
-_TOGETHER = {
-    (Verdict.REPRODUCED, Verdict.REPRODUCED): "Probably so",
-    (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED): "By the first criterion alone",
-    (Verdict.NOT_REPRODUCED, Verdict.REPRODUCED): "Probably so in another sense than first read",
-    (Verdict.NOT_REPRODUCED, Verdict.NOT_REPRODUCED): "Probably not so here",
-    (Verdict.UNDECIDED, Verdict.REPRODUCED): "Probably so",
-    (Verdict.UNDECIDED, Verdict.NOT_REPRODUCED): "Probably not so",
-}
+        return f"{Verdict(row['verdict']).value} under {row['convention']} ({told})"
+    return told if alone else f"{row['convention']}: {told}"

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 FIRST_SEEDS = 3
 # Sections that were judged with three seeds before they had five: what they keep of a seed is runs,
 # or an entry of a list by seed.
-_EXTENDED = ("3", "4", "5", "7", "8", "10", "A", "D")
+_EXTENDED = ("3", "4", "5", "7", "8", "9", "10", "A", "D")
 
 
 def second_statistics(shown: Iterable["Shown"]) -> list[dict[str, Any]]:
     """A row for each claim and convention that was judged by second statistics too.
 
     ``first`` is the verdict that counts; ``second`` that of :mod:`noisescale.paper.statistics`;
-    ``first_seeds`` what the first criterion says of seeds 0 to 2 alone, None where they are all.
+    ``first_seeds`` what the first criterion says of seeds 0 to 2 alone, None where five were there
+    from the start.
     """
     rows = []
     for one in shown:
@@ -90,7 +91,13 @@ def _first(value: Any, n_seeds: int) -> Any:
         return Runs(frame, value.curves[value.curves["key"].isin(frame["key"])])
     if isinstance(value, dict):
         return {key: _first(part, n_seeds) for key, part in value.items()}
-    by_seed = isinstance(value, list) and len(value) == n_seeds
-    if by_seed and all(part is None or is_dataclass(part) for part in value):
+    if isinstance(value, list) and len(value) == n_seeds and all(map(_of_a_seed, value)):
         return value[:FIRST_SEEDS]
     return value
+
+
+def _of_a_seed(part: Any) -> bool:
+    """Whether it is what is kept of a seed: an object, several of them, or that there is none."""
+    if isinstance(part, list):
+        return all(map(is_dataclass, part))
+    return part is None or is_dataclass(part)

@@ -4,7 +4,9 @@ The first criteria say "by 2 SE" and compare bounds with the value alone. With t
 standard error is itself hardly known, and a value on the right side of a bound may be there by
 chance; so everything is judged a second time, with Student's t over seeds: "2 SE" becomes its
 two-sided 95 % interval, "3 SE" its 99 %, and a bound is kept if the whole 95 % interval is inside,
-broken if it is wholly outside, and undecided else. The second verdicts are shown beside the first.
+broken if it is wholly outside, and undecided else. Where a first criterion asks that accuracies do
+not surely differ, which noise alone fulfils, they must agree within a margin. The second verdicts
+are shown beside the first.
 """
 
 import math
@@ -14,6 +16,9 @@ from noisescale.uncertainty import Estimate
 
 _LEVELS = {2: 0.95, 3: 0.99}
 SLOPES = (0.85, 1.15)  # that count as 1: a noisy slope must not pass because it is noisy
+# Accuracies that differ by less count as equal, in criteria that have no margin: C34's, the only
+# one that the first criteria name for them.
+MARGIN = 0.005
 
 
 class Statistics(Protocol):
