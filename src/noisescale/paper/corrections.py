@@ -85,7 +85,8 @@ CORRECTIONS = (
         "Footnote 1",
         "It says that at a fixed batch size the best learning rate is proportional to batch size "
         "and training-set size. By the paper's own g = ε(N/B - 1)/(1 - m) it is proportional to "
-        "B/N, and a larger training set wants a smaller ε.",
+        "B/N, so that a larger training set would want a smaller ε. Over training sets neither is "
+        "seen.",
         shown_by=("C33", "R33"),
         measured=("5", "slope of log ε_opt", "against N"),
     ),
