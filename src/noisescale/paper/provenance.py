@@ -56,12 +56,9 @@ def _definitions(function: Callable[..., Any]) -> dict[str, str]:
         name = f"{thing.__module__}.{thing.__qualname__}"
         if name in reached:
             continue
-        tree = _parse(inspect.getsource(thing))
-        if _is_data(thing):
-            tree = _OnlyFields().visit(tree)
-        reached[name] = ast.unparse(_Normal().visit(tree))
+        reached[name], chains = _read(thing)
         scope = vars(sys.modules[thing.__module__])
-        for chain in _names(tree):
+        for chain in chains:
             value = _resolve(scope, chain)
             for part in _parts(value):
                 if _ours(part):
@@ -69,6 +66,16 @@ def _definitions(function: Callable[..., Any]) -> dict[str, str]:
                 elif (text := _as_text(part)) is not None:
                     reached[f"{name} {'.'.join(chain)} {text}"] = text
     return reached
+
+
+@functools.cache
+def _read(thing: Any) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """A definition's normalised source, and the names that it reads; sections share most."""
+    tree = _parse(inspect.getsource(thing))
+    if _is_data(thing):
+        tree = _OnlyFields().visit(tree)
+    text = ast.unparse(_Normal().visit(tree))
+    return text, tuple(_names(tree))
 
 
 def _parse(source: str) -> ast.AST:
