@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from noisescale.paper.bets import SIZES
-from noisescale.paper.claims import Verdict, all_claims, counts, headline, in_words
+from noisescale.paper.claims import Verdict, all_claims, counts, headline, result_in_words
 from noisescale.paper.readings import all_readings
 from noisescale.paper.report import Shown
 from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
@@ -119,10 +119,8 @@ def second_passage() -> str:
     ]
     for row in changed:
         early = row["first_seeds"] or "five from the start"
-        error = "" if row["uncertainty"] is None else f" (± {in_words(row['uncertainty'])})"
         lines.append(
-            f"| {row['id']} | {row['first']} | {row['second']} "
-            f"| {early} | {in_words(row['measured'])}{error} |"
+            f"| {row['id']} | {row['first']} | {row['second']} | {early} | {result_in_words(row)} |"
         )
     return "\n".join(lines)
 

@@ -1,6 +1,14 @@
 import pytest
 
-from noisescale.paper.claims import Judgement, Verdict, all_claims, counts, entries, headline
+from noisescale.paper.claims import (
+    Judgement,
+    Verdict,
+    all_claims,
+    counts,
+    entries,
+    headline,
+    result_in_words,
+)
 
 SECTIONS = {*"123456789", "10", "11", "law", "A", "C", "D", "E"}
 
@@ -44,3 +52,15 @@ def test_identities_are_counted_apart():
 def test_a_judgement_of_no_claim_is_a_bug():
     with pytest.raises(ValueError, match="C99"):
         entries([Judgement("C99", Verdict.REPRODUCED)])
+
+
+@pytest.mark.parametrize(
+    ("uncertainty", "told"),
+    [
+        (None, "0.5"),
+        (0.1, "0.5 ± 0.1"),
+        ({"95 % interval": [0.25, 0.75]}, "0.5 (uncertainty: 95 % interval: [0.25, 0.75])"),
+    ],
+)
+def test_results_in_words(uncertainty, told):
+    assert result_in_words({"measured": 0.5, "uncertainty": uncertainty}) == told

@@ -6,7 +6,7 @@ so every claim appears in every report.
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
@@ -164,3 +164,13 @@ def in_words(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(in_words(part) for part in value)}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def result_in_words(row: Mapping[str, Any]) -> str:
+    """What was measured, as in an entry, with its uncertainty: a number's, or several by name."""
+    told, uncertainty = in_words(row["measured"]), row["uncertainty"]
+    if uncertainty is None:
+        return told
+    if isinstance(uncertainty, dict):
+        return f"{told} (uncertainty: {in_words(uncertainty)})"
+    return f"{told} ± {in_words(uncertainty)}"

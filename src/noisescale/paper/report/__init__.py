@@ -12,7 +12,14 @@ from markupsafe import Markup
 
 from noisescale.drawing import inline
 from noisescale.paper.checking import SpotCheck
-from noisescale.paper.claims import Claim, Judgement, all_claims, counts, headline, in_words
+from noisescale.paper.claims import (
+    Claim,
+    Judgement,
+    all_claims,
+    counts,
+    headline,
+    result_in_words,
+)
 from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
 from noisescale.paper.readings import Reading, all_readings
@@ -99,7 +106,7 @@ def render(
     what running shipped ones again gave.
     """
     environment = page_environment()
-    environment.filters["words"] = in_words
+    environment.filters["result"] = result_in_words
     judged = full_verdicts["claims"]
     rows = [*judged, *full_verdicts["readings"]]
     numbers = {name: shown.measurements for name, shown in full.items()}
