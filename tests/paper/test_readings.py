@@ -212,6 +212,15 @@ class TestStatistics:
         assert judge_first_seeds(section, replace(data, at=THREE)) == ()
         assert judge_first_seeds(SECTIONS["1"], data) == ()
 
+    def test_the_first_seeds_of_what_has_several_entries_a_seed(self):
+        """Figure 9 keeps the shapes of a hundred entries a seed."""
+        data = shipped(SECTIONS["9"]).data
+        (early,) = judge_first_seeds(SECTIONS["9"], data)
+        three = [
+            np.mean([shape.n_modes >= 2 for shape in shapes]) for shapes in data.over_examples[:3]
+        ]
+        assert early.measured["share with two modes"] == pytest.approx(np.mean(three), rel=1e-3)
+
 
 @pytest.mark.parametrize(("opens", "verdict"), [(1_000, R), (100, N), (6_000, N)])
 def test_the_gap_opens_after_about_a_thousand_updates(opens, verdict):
