@@ -46,10 +46,12 @@ def headline_passage() -> str:
     for section in SECTIONS.values():
         if (kept := shipped(section)) is not None:
             seeds.setdefault(kept.data.at.seeds, []).append(section.id)
-    by_seeds = "; ".join(f"{n} for {', '.join(names)}" for n, names in sorted(seeds.items()))
+    listed = "; ".join(f"{n} for {', '.join(names)}" for n, names in sorted(seeds.items()))
+    everywhere = f"{next(iter(seeds), 0)} seeds everywhere"
+    by_seeds = everywhere if len(seeds) == 1 else f"Seeds by section: {listed}"
     told = (
         f"**{seen[Verdict.REPRODUCED]} reproduced, {seen[Verdict.NOT_REPRODUCED]} not reproduced, "
-        f"{seen[Verdict.UNDECIDED]} open**: {headline(rows)}. Seeds by section: {by_seeds}."
+        f"{seen[Verdict.UNDECIDED]} open**: {headline(rows)}. {by_seeds}."
     )
     return "\n".join(textwrap.wrap(told, 108))
 
