@@ -114,7 +114,7 @@ def test_conventions_must_agree():
         ("C23", N, "R23", R, "L2 does shrink the gap if the penalty is not divided"),
         ("C23", N, "R23", N, "L2 does not shrink the gap if the penalty is not divided either"),
         ("C23", N, "R23", U, "Not settled"),
-        ("C14", R, "R14", N, "There is a gap, but it does not open after about a thousand updates"),
+        ("C14", R, "R14", N, "The gap does not open after about a thousand updates"),
         ("C14", R, "R14", R, "The gap opens after about a thousand updates"),
         ("C33", U, "R33", R, "The best learning rate is proportional"),
         ("C20", N, "R20", R, "Not proportional to N where updates are many"),

@@ -240,7 +240,7 @@ def test_the_map_is_a_minimum_by_brute_force(name):
         assert lowest < 0
     slope = there.gradients.sum(axis=0) + LAMBDA * there.w
     falls = 0.5 * slope @ np.linalg.solve(there.ggn + LAMBDA * np.eye(len(there.w)), slope)
-    # The weights that were put back are in float32. A saddle's gradient vanishes on average over
-    # the last steps, which lie within a nat of one another, and not at each of them.
+    # The weights that were put back are in float32. Nothing promises as much of a saddle, where
+    # the gradient vanishes on average over the last steps; a nat tells it from no descent.
     assert falls < (1.0 if saddle else 1e-3)
     assert there.nll + 0.5 * LAMBDA * (there.w**2).sum() == pytest.approx(found.cost, rel=1e-5)

@@ -209,8 +209,8 @@ def _less_than_g(data: Data) -> str:
     return (
         "A ReLU network's Hessian knows nothing of its kinks, on which L2 puts the minimum: over a "
         f"fluctuation the slope is {steeper:.2f} times what the Hessian foretells. A quadratic as "
-        f"steep as that would show {1 / steeper:.2f} of g, the network shows {share:.2f} of it: "
-        "what the Hessian leaves out does not account for what is seen, and that is open."
+        f"steep as that would show {1 / steeper:.2f} of g, the network shows {share:.2f} of it. "
+        "Where these differ, kinks alone do not account for what is seen."
     )
 
 

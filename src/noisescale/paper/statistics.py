@@ -16,8 +16,8 @@ from noisescale.uncertainty import Estimate
 
 _LEVELS = {2: 0.95, 3: 0.99}
 SLOPES = (0.85, 1.15)  # that count as 1: a noisy slope must not pass because it is noisy
-# Accuracies that differ by less count as equal, in criteria that have no margin: C34's, the only
-# one that the first criteria name for them.
+# Accuracies that differ by less count as equal, in criteria that have no margin: C34's, the
+# narrowest that the first criteria name for them.
 MARGIN = 0.005
 
 
