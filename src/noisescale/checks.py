@@ -53,6 +53,13 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     return value
 
 
+def check_flag(name: str, value: bool) -> bool:
+    """``value`` if it is True or False: NaN and most texts would count as true."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, got {shown(value)}.")
+    return value
+
+
 def check_learning_rate(value: float) -> float:
     """The learning rate epsilon: positive, and of a size that arithmetic can handle."""
     return check_number(

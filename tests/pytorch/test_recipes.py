@@ -374,6 +374,118 @@ def test_schedulers_groups_and_wrappers():
     assert ns.Recipe.from_optimizer(prepared, batch_size=4).learning_rate == 0.4
 
 
+def under(scheduler, updates=0, optimizer=None, **options):
+    """An optimiser whose learning rate a scheduler has changed for so many updates."""
+    optimizer = optimizer or torch.optim.SGD(parameters(), lr=0.1, momentum=0.9)
+    stepped = scheduler(optimizer, **options)
+    for _ in range(updates):
+        optimizer.step()
+        stepped.step(1.0) if "Plateau" in type(stepped).__name__ else stepped.step()
+    return optimizer
+
+
+def warmed_up(optimizer):
+    lr = torch.optim.lr_scheduler
+    first = lr.LinearLR(optimizer, start_factor=0.1, total_iters=3)
+    return lr.SequentialLR(optimizer, [first, lr.CosineAnnealingLR(optimizer, 10)], [3])
+
+
+@pytest.mark.parametrize("updates", [0, 2, 7])
+@pytest.mark.parametrize(
+    ("scheduler", "options"),
+    [
+        ("LinearLR", {"start_factor": 0.01}),
+        ("ConstantLR", {}),
+        ("StepLR", {"step_size": 2}),
+        ("MultiStepLR", {"milestones": [3]}),
+        ("ExponentialLR", {"gamma": 0.9}),
+        ("PolynomialLR", {"total_iters": 10}),
+        ("CosineAnnealingLR", {"T_max": 10}),
+        ("CosineAnnealingWarmRestarts", {"T_0": 3}),
+        ("LambdaLR", {"lr_lambda": lambda k: min(1, (k + 1) / 5)}),
+        ("warmed_up", {}),
+        ("OneCycleLR", {"max_lr": 0.1, "total_steps": 10, "cycle_momentum": False}),
+        (
+            "OneCycleLR",
+            {"max_lr": 0.1, "total_steps": 10} | {"base_momentum": 0.9} | {"max_momentum": 0.9},
+        ),
+    ],
+)
+def test_under_a_known_scheduler_the_highest_learning_rate_is_read(scheduler, options, updates):
+    scheduler = getattr(torch.optim.lr_scheduler, scheduler, warmed_up)
+    read = ns.Recipe.from_optimizer(under(scheduler, updates, **options), batch_size=32)
+    assert (read.learning_rate, read.momentum) == (0.1, 0.9)
+    assert read.notes[0].endswith("max_lr, 0.1") or "initial_lr, 0.1," in read.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options", "updates", "message"),
+    [
+        (
+            "OneCycleLR",
+            {"max_lr": 0.1, "total_steps": 100},
+            0,
+            r"moves the momentum between 0.85 and 0.95, .* or say cycle_momentum=False\.",
+        ),
+        ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1}, 0, "the momentum between 0.8 and 0.9"),
+        (
+            "CyclicLR",
+            {"base_lr": 0.01, "max_lr": 0.1, "cycle_momentum": False},
+            0,
+            "was made with a learning rate of 0.1, and its groups have 0.01: .*or give group=0 if",
+        ),
+        (
+            "CyclicLR",
+            {"base_lr": 0.1, "max_lr": 0.2, "cycle_momentum": False},
+            2,
+            "taken the learning rate to 0.1001, above the 0.1 that it began with",
+        ),
+        ("LambdaLR", {"lr_lambda": lambda k: 1 + k}, 2, "taken the learning rate to 0.3, above"),
+        ("ReduceLROnPlateau", {"patience": 0}, 3, "made with a learning rate of 0.1, and its gro"),
+        ("SWALR", {"swa_lr": 0.05}, 0, "SWALR leads to a learning rate of 0.05"),
+    ],
+)
+def test_under_other_schedulers_no_learning_rate_is_guessed(scheduler, options, updates, message):
+    made = getattr(torch.optim.lr_scheduler, scheduler, torch.optim.swa_utils.SWALR)
+    with pytest.raises(InputError, match=message):
+        ns.Recipe.from_optimizer(under(made, updates, **options), batch_size=32)
+
+
+def test_a_scheduler_that_moves_adams_beta1_is_refused():
+    one_cycle = torch.optim.lr_scheduler.OneCycleLR
+    adamw = torch.optim.AdamW(parameters(), lr=1e-3)
+    cycled = under(one_cycle, optimizer=adamw, max_lr=1e-2, total_steps=10)
+    with pytest.raises(InputError, match="moves the momentum between 0.85 and 0.95"):
+        ns.Recipe.from_optimizer(cycled, batch_size=32)
+    adamw = torch.optim.AdamW(parameters(), lr=1e-3)
+    kept = under(one_cycle, optimizer=adamw, max_lr=1e-2, total_steps=10, cycle_momentum=False)
+    read = ns.Recipe.from_optimizer(kept, batch_size=32)
+    assert (read.learning_rate, read.betas) == (0.01, (0.9, 0.999))
+
+
+def test_a_learning_rate_that_was_changed_is_taken_when_its_group_is_named():
+    own = torch.optim.SGD([{"params": parameters(), "lr": 0.5}])
+    with pytest.raises(InputError, match="groups have 0.5: .*, or give group=0 if 0.5 is its high"):
+        ns.Recipe.from_optimizer(own, batch_size=4)
+    assert ns.Recipe.from_optimizer(own, batch_size=4, group=0).learning_rate == 0.5
+
+
+def test_wrappers_of_lightning_are_looked_into():
+    pytest.importorskip("lightning")
+    from lightning.pytorch.core.optimizer import LightningOptimizer
+
+    wrapped = LightningOptimizer(torch.optim.AdamW(parameters(), lr=0.01))
+    assert ns.Recipe.from_optimizer(wrapped, batch_size=4).decoupled
+
+
+class Lookahead(torch.optim.SGD):
+    """Trains by more than its base class, which it holds as ``optimizer``, as such classes do."""
+
+    def __init__(self, params):
+        super().__init__(params, lr=0.1)
+        self.optimizer = torch.optim.SGD(params, lr=0.1)
+
+
 def test_tokens_from_what_a_device_holds():
     adamw = torch.optim.AdamW(parameters(), lr=3e-4)
     read = ns.Recipe.from_optimizer(
@@ -405,6 +517,10 @@ def test_tokens_from_what_a_device_holds():
     ("make", "message"),
     [
         (lambda: torch.optim.RMSprop(parameters()), "SGD, Adam and AdamW, and not for RMSprop"),
+        (lambda: torch.optim.NAdam(parameters()), "and not for NAdam"),
+        (lambda: Lookahead(parameters()), "and not for Lookahead"),
+        (lambda: torch.optim.SGD(parameters(), maximize=True), "has maximize=True, and the lines"),
+        (lambda: torch.optim.AdamW(parameters(), maximize=True), "minimize the negative"),
         (lambda: torch.nn.Linear(1, 1), "must be one of PyTorch's, .* got Linear"),
         (lambda: "sgd", "got str"),
     ],

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from noisescale.checks import check_choice, check_momentum, check_number, check_whole
+from noisescale.checks import check_choice, check_flag, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.adam import AdamRecipe
 from noisescale.noise.batch_law import BatchSizeLaw
@@ -84,7 +84,7 @@ class Recipe(BatchRecipe, Displayed):
         super().__post_init__()
         momentum = check_momentum(self.momentum)
         dampening = check_number("dampening", self.dampening, "in [0, 1)", lambda v: 0 <= v < 1)
-        if self.nesterov and (momentum == 0 or dampening != 0):
+        if check_flag("nesterov", self.nesterov) and (momentum == 0 or dampening != 0):
             raise InputError(
                 "nesterov needs a momentum above 0 and no dampening, as in PyTorch, got momentum "
                 f"{momentum:g} and dampening {dampening:g}."
@@ -113,8 +113,10 @@ class Recipe(BatchRecipe, Displayed):
         """The recipe of a PyTorch optimiser: SGD, or Adam and AdamW as an ``AdamRecipe``.
 
         Args:
-            optimizer: as it stands in the script; one wrapped by Accelerate or Lightning too. A
-                learning rate that a scheduler has changed is read as it was at first.
+            optimizer: as it stands in the script; one wrapped by Accelerate or Lightning too, but
+                no subclass. Under a scheduler that warms up or decays the learning rate is read as
+                it was at first, under OneCycleLR as its max_lr; one that moves the momentum is
+                refused.
             batch_size: of one update, over all devices; or:
             per_device_batch_size, gradient_accumulation_steps, world_size: whose product it is.
                 In examples, whatever ``unit`` says. A run under torchrun knows its world size.
