@@ -1,4 +1,5 @@
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -150,6 +151,8 @@ def test_a_critical_size_beyond_the_training_set_is_held_there():
     frame = history(examples=[0, 1000, 2000], critical_batch_size=[70.0, 900.0, 9000.0])
     made = ns.BatchSchedule.from_history(frame, n_train=1500, learning_rate=0.1)
     assert [s.batch_size for s in made.stages] == [64, 512, 1024]
+    # The history may be of any optimizer, with any momentum: no noise scale is told.
+    assert all(math.isnan(stage.noise_scale) for stage in made.stages)
     assert "the batch is held at 1024 by n_train, 1500 examples" in made.notes
     tens = ns.BatchSchedule.from_history(frame, n_train=1500, multiple_of=100)
     assert [s.batch_size for s in tens.stages] == [100, 900, 1500]

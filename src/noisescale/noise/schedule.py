@@ -21,7 +21,8 @@ from noisescale.notebook import Displayed
 class Stage:
     """From ``epoch`` on, train with this learning rate and batch size.
 
-    ``start`` counts the examples (or tokens) seen before it; what is not known is NaN.
+    ``start`` counts the examples (or tokens) seen before it; what is not known is NaN, such as the
+    noise scale of a schedule from a history, which may be of any optimizer.
     """
 
     epoch: float

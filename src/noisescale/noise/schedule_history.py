@@ -17,7 +17,6 @@ from scipy.optimize import isotonic_regression
 from noisescale.checks import check_learning_rate, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.devices import batch_step, check_units
-from noisescale.noise.scale import loudness
 from noisescale.noise.schedule import BatchSchedule, Stage
 from noisescale.noise.watch.saved import load
 
@@ -48,8 +47,8 @@ def schedule_of(
             continue
         start = start if stages else 0.0  # the first stage reaches back to the start of training
         epoch = math.nan if n_train is None else start / n_train
-        g = math.nan if n_train is None else rate * loudness(size, n_train, "exact")
-        stages.append(Stage(epoch, rate, size, g, start))
+        # A history does not say of which optimizer it is, so no noise scale is told.
+        stages.append(Stage(epoch, rate, size, math.nan, start))
     notes = [f"from {len(critical)} readings of the critical batch size"]
     if len(critical) < len(frame):
         notes.append(f"{len(frame) - len(critical)} readings were undetermined and are left out")
