@@ -286,10 +286,10 @@ def test_the_length_asked_for_is_kept_whatever_else_changes(changes, length):
 
 def test_less_than_an_update_is_said():
     tiny = ns.Recipe(learning_rate=0.1, batch_size=256, n_train=50_000, epochs=0.001)
-    assert tiny.to("lightning").splitlines()[1] == (
+    assert (
         "trainer = Trainer(accumulate_grad_batches=1, max_steps=1)  "
         "# updates: less than one in 0.001 epochs"
-    )
+    ) in tiny.to("lightning").splitlines()
 
 
 def test_another_batch_later_keeps_the_epochs():

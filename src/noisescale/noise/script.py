@@ -1,8 +1,11 @@
 """A recipe as the lines of a training script: PyTorch, Hugging Face's Trainer, Lightning.
 
 The names that the lines use are those that scripts have: ``model``, ``train_set``, ``loss``.
-Numbers have twelve digits, so that a recipe read back is the same.
+Numbers have twelve digits, so that a recipe read back is the same. What the recipe notes comes
+first, as comments: the lines are pasted without the answer that they stood in.
 """
+
+from textwrap import wrap
 
 from noisescale.checks import check_choice
 from noisescale.noise.adam import AdamRecipe
@@ -11,13 +14,25 @@ from noisescale.noise.devices import Devices, number_of_devices
 from noisescale.noise.recipe import Recipe
 
 TRAINERS = ("pytorch", "transformers", "lightning")
+_WIDTH = 100  # of a comment
 
 
 def lines(recipe: BatchRecipe, trainer: str, devices: Devices) -> str:
     """The lines for ``trainer``, of a batch that is shared out as ``devices`` say."""
     check_choice("trainer", trainer, TRAINERS)
     made = {"pytorch": _pytorch, "transformers": _transformers, "lightning": _lightning}
-    return "\n".join(made[trainer](recipe, devices))
+    return "\n".join([*_comments(recipe), *made[trainer](recipe, devices)])
+
+
+def _comments(recipe: BatchRecipe) -> list[str]:
+    """A note a comment; wrapped, so that no line end inside of a note ends the comment."""
+    return [
+        line
+        for note in recipe.notes
+        for line in wrap(
+            note, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
+        )
+    ]
 
 
 def _pytorch(recipe: BatchRecipe, devices: Devices) -> list[str]:
