@@ -65,22 +65,25 @@ def test_recipes_side_by_side():
         (("--optimizer", "adam", "--momentum", "0.9"), "--momentum goes with --optimizer sgd"),
         (("--beta1", "0.9"), "--beta1 goes with --optimizer adam"),
         (("--optimizer", "adam", "--to-n-train", "60000"), "no rule says how Adam's batch size"),
-        (("--optimizer", "adam", "--rule", "linear"), "rule must be one of square_root, half_life"),
+        (
+            ("--optimizer", "adam", "--rule", "linear"),
+            "rule must be one of sde, practice, half_life",
+        ),
     ],
 )
 def test_bad_recipes(options, message):
     assert message in run(*TUNED, *options).sentence
 
 
-def test_adam_follows_the_square_root_rule():
+def test_adam_follows_the_sde_rule():
     adam = ("--optimizer", "adam", "--beta1", "0.9", "--beta2", "0.999", "--eps", "1e-8")
     scaled = run(*TUNED, *adam, "--to-batch-size", "2048")
     assert scaled.code == 0, scaled.err
-    for text in ("square-root rule", "0.282843", "beta1", "0.2", "0.992", "3.53553e-09"):
+    for text in ("sde rule", "0.282843", "beta1", "0.2", "0.992", "3.53553e-09"):
         assert text in scaled.out
-    assert "at beta1 = 0.2 the newest gradient weighs more than all before it" in scaled.out
+    assert "beta1 = 0.2 averages over 1.25 updates, where the tuned 0.9 averages" in scaled.out
     shown = json.loads(run(*TUNED, "--optimizer", "adam", "--to-batch-size=1024", "--json").out)
-    assert shown["square-root rule"]["betas"] == pytest.approx([0.6, 0.996])
+    assert shown["sde rule"]["betas"] == pytest.approx([0.6, 0.996])
     assert shown["tuned"]["eps"] == 1e-8
     assert "beta2" in run(*TUNED, "--optimizer", "adam").out
 
@@ -91,9 +94,10 @@ def test_adamw_side_by_side_in_tokens_and_on_more_devices():
     more = ("--sequence-length=1024", "--warmup-steps=1000", "--to-world-size=32")
     done = run(*start, *tokens, *more, "--script=transformers")
     assert done.code == 0, done.err
-    for text in ("262,144", "256", "square-root rule", "half-life rule", "0.0006", "0.4", "250"):
+    for text in ("262,144", "256", "sde rule", "half-life rule", "0.0006", "0.4", "250"):
         assert text in done.out
-    assert "the rules disagree" in done.out
+    assert "sde rule: this is --rule sde; practice has learning rate 0.0006 and betas" in done.out
+    assert "\n# sde rule\n# this is --rule sde; practice has learning rate 0.0006" in done.out
     assert "256 examples an update are 8 a device x 1 accumulated x 32 devices; or 4 a" in done.out
     pasted = (
         "    per_device_train_batch_size=8,\n    gradient_accumulation_steps=1,  # x 32 devices"
@@ -101,7 +105,7 @@ def test_adamw_side_by_side_in_tokens_and_on_more_devices():
     assert pasted in done.out
     shown = json.loads(run(*start, *tokens, *more, "--json").out)
     assert shown["half-life rule"]["weight_decay"] == pytest.approx(0.4)
-    assert shown["square-root rule"]["weight_decay"] == pytest.approx(0.2)
+    assert shown["sde rule"]["weight_decay"] == pytest.approx(0.2)
     assert shown["layouts"][0] == {
         "per_device_batch_size": 8,
         "gradient_accumulation_steps": 1,
@@ -144,12 +148,46 @@ def test_more_devices_with_the_whole_batch_given():
     adamw = ("recipe", "--learning-rate=3e-4", "--optimizer=adamw", "--batch-size=64")
     done = run(*adamw, "--world-size=8", "--to-world-size=64", "--script=pytorch")
     assert "512 examples an update are 8 a device x 1 accumulated x 64 devices" in done.out
-    assert "# square-root rule\nloader = DataLoader(train_set, batch_size=8, sampler=" in done.out
+    assert "# sde rule\n# " in done.out
+    assert "\nloader = DataLoader(train_set, batch_size=8, sampler=" in done.out
     per_device = run(*adamw, "--world-size=128", "--to-world-size=256")
     assert "if 64 is what one device holds, say --per-device-batch-size" in per_device.sentence
     alone = run(*adamw, "--to-batch-size=512", "--script=transformers")
     assert "--max-per-device-batch-size share it out" in alone.out
     assert "# x 1 device: 512 examples an update" in alone.out
+
+
+def test_the_first_line_says_that_the_answer_is_for_sgd():
+    told = "This is for SGD, because no --optimizer was given. Adam and AdamW have other rules"
+    done = run(*TUNED, "--to-batch-size", "512")
+    assert done.out.splitlines()[0].startswith(told)
+    assert done.out.count("AdamW") == 1
+    for optimizer, name in (("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW")):
+        chosen = run(*TUNED, "--to-batch-size", "512", "--optimizer", optimizer)
+        assert chosen.out.split()[:2] == [name, "tuned"]
+        shown = run(*TUNED, "--to-batch-size=512", f"--optimizer={optimizer}", "--json")
+        assert json.loads(shown.out)["optimizer"] == optimizer
+    assert run(*TUNED, "--to-batch-size", "512", "--quiet").out.split()[0] == "SGD"
+    assert json.loads(run(*TUNED, "--to-batch-size=512", "--json").out)["optimizer"] == "sgd"
+
+
+def test_beyond_the_sde_rule_the_others_answer():
+    adam = ("--optimizer=adamw", "--weight-decay=0.1", "--to-batch-size=4096")
+    done = run(*TUNED, *adam, "--script=pytorch")
+    assert "- sde rule: the sde rule (Malladi et al. 2022) has no betas for a batch_si" in done.out
+    assert "give no more than that, or --rule practice or --rule half_life" in done.out
+    assert "practice rule: this is --rule practice (sde ends at batch_size 2559); hal" in done.out
+    script = done.out.partition("\n# practice rule\n")[2]
+    assert "# the batch is 16 times as large: measure the critical batch size first" in script
+    assert "betas=(0.9, 0.98411944181" in script
+    for rule in ("sde", "square_root"):
+        alone = run(*TUNED, *adam, f"--rule={rule}")
+        assert "2559 is the largest at which both betas stay above 0" in alone.sentence
+    chosen = json.loads(run(*TUNED, *adam, "--rule=practice", "--json").out)
+    assert chosen["practice rule"]["betas"] == pytest.approx([0.9, 0.999**16])
+    by_rate = run(*TUNED, "--optimizer=adam", "--to-learning-rate=0.2")
+    assert "half-life rule: the half-life rule keeps the learning rate" in by_rate.out
+    assert "sde rule: this is --rule sde" in by_rate.out
 
 
 def test_adamw_without_a_weight_decay_says_which_was_taken():

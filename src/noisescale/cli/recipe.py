@@ -2,6 +2,7 @@
 
 import json as jsonlib
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,12 +16,22 @@ from noisescale.cli.recipe_table import Recipes, notes, table
 from noisescale.cli.recipe_words import in_options, speaking_options
 from noisescale.errors import InputError
 from noisescale.noise import AdamRecipe, Recipe
-from noisescale.noise.adam import ADAM_RULES
+from noisescale.noise.adam import ADAM_RULES, check_rule
+from noisescale.noise.recipe_notes import ADVICE
 from noisescale.noise.scale import RULES
 
 Refusals = Mapping[str, InputError]
 _LAW = "law"
-_NAMES = {"square_root": "square-root rule", "half_life": "half-life rule", _LAW: "two-branch law"}
+_NAMES = {
+    "sde": "sde rule",
+    "practice": "practice rule",
+    "half_life": "half-life rule",
+    _LAW: "two-branch law",
+}
+_FOR_SGD = (
+    "This is for SGD, because no --optimizer was given. Adam and AdamW have other rules: give "
+    "--optimizer adam or --optimizer adamw."
+)
 _NO_DECAY = (
     "weight decay is taken to be 0, as transformers' Trainer has it: PyTorch's AdamW has 0.01 "
     "unless told otherwise, so say --weight-decay"
@@ -60,8 +71,9 @@ def recipe(
     unit: Annotated[str, typer.Option(help="Of B and N: examples or tokens.")] = "examples",
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in an example.")] = None,
     optimizer: Annotated[
-        Optimizer, typer.Option(help="adam and adamw follow rules of their own.")
-    ] = Optimizer.sgd,
+        Optimizer | None,
+        typer.Option(help="Default: sgd. adam and adamw follow rules of their own."),
+    ] = None,
     momentum: Annotated[float | None, typer.Option(help="Of sgd: m. Default: 0.")] = None,
     dampening: Annotated[float | None, typer.Option(help="Of sgd, as in PyTorch.")] = None,
     nesterov: Annotated[bool, typer.Option("--nesterov", help="Of sgd, as in PyTorch.")] = False,
@@ -95,7 +107,7 @@ def recipe(
         str | None,
         typer.Option(
             help="Only this one. sgd: linear, which keeps εN/(B(1-m)), exact, which keeps g, or "
-            "law, for a new N; adam: square_root or half_life."
+            "law, for a new N; adam: sde (or square_root), practice or half_life."
         ),
     ] = None,
     script: Annotated[
@@ -143,7 +155,8 @@ def recipe(
     }
     recipes: Recipes
     refused: Refusals
-    if optimizer is Optimizer.sgd:
+    chosen = Optimizer.sgd if optimizer is None else optimizer
+    if chosen is Optimizer.sgd:
         _refuse({"beta1": beta1, "beta2": beta2, "eps": eps}, "adam")
         sgd = Recipe(
             **start, momentum=momentum or 0.0, dampening=dampening or 0.0, nesterov=nesterov
@@ -162,19 +175,22 @@ def recipe(
             **start,
             betas=betas,
             eps=1e-8 if eps is None else eps,
-            decoupled=optimizer is Optimizer.adamw,
-            notes=(_NO_DECAY,) * (optimizer is Optimizer.adamw and weight_decay is None),
+            decoupled=chosen is Optimizer.adamw,
+            notes=(_NO_DECAY,) * (chosen is Optimizer.adamw and weight_decay is None),
         )
         recipes, refused = _scaled_adam(adam, changes, rule)
     pasted = _Pasted(recipes, devices)
     if json:
-        print(jsonlib.dumps(_document(recipes, refused, pasted)))
+        print(jsonlib.dumps({"optimizer": chosen} | _document(recipes, refused, pasted)))
         return
     lines = None if script is None else pasted.lines(script)  # refused before anything is shown
-    Console().print(table(recipes))
+    if optimizer is None and not quiet:
+        print(f"{_FOR_SGD}\n")
+    Console().print(table(recipes, of=chosen))
     if not quiet:
         remarks = [f"{name}: {error}" for name, error in refused.items()]
-        for note in (*remarks, *notes(recipes), *pasted.ways(asked=script is not None)):
+        said = (note for note in notes(recipes) if not note.endswith(ADVICE))  # in the first line
+        for note in (*remarks, *said, *pasted.ways(asked=script is not None)):
             print(f"- {in_options(note, law_beside=_NAMES[_LAW] in recipes)}")
     if lines is not None:
         print(f"\n# {pasted.name}\n{lines}")
@@ -185,7 +201,8 @@ class _Pasted:
 
     def __init__(self, recipes: Recipes, devices: NewDevices) -> None:
         self.name = list(recipes)[min(1, len(recipes) - 1)]
-        self._recipe, self._devices = recipes[self.name], devices
+        recipe, self._devices = recipes[self.name], devices
+        self._recipe = replace(recipe, notes=tuple(map(in_options, recipe.notes)))
 
     def lines(self, trainer: str) -> str:
         return self._recipe.to(trainer, **self._devices.layout(self._recipe).to_dict())
@@ -256,15 +273,14 @@ def _scaled_sgd(
 def _scaled_adam(
     tuned: AdamRecipe, changes: Mapping[str, Any], rule: str | None
 ) -> tuple[Recipes, Refusals]:
-    if rule is not None and rule not in ADAM_RULES:
-        raise InputError(f"rule must be one of {', '.join(ADAM_RULES)}, got {rule!r}.")
-    rules = ADAM_RULES if rule is None else (rule,)
-    both = {}
-    if rule is None and changes["learning_rate"] is None and changes["batch_size"] is not None:
-        both = tuned.side_by_side(batch_size=changes["batch_size"], n_train=changes["n_train"])
+    rules = ADAM_RULES if rule is None else (check_rule(rule),)
+    asked = any(value is not None for value in changes.values())
+    by_default = tuned.scaled_to(**changes) if asked and rule is None else None
 
     def scaled(name: str) -> AdamRecipe:
-        return both.get(name) or tuned.scaled_to(**changes, rule=name)
+        made = tuned.scaled_to(**changes, rule=name)
+        # The default is one of them, and says how far they are apart.
+        return by_default if by_default is not None and by_default == made else made
 
     return _collected(tuned, changes, {_NAMES[name]: name for name in rules}, scaled)
 

@@ -10,10 +10,10 @@ from noisescale.noise.more_data import in_brackets
 Recipes = Mapping[str, Recipe | AdamRecipe]
 
 
-def table(recipes: Recipes) -> Table:
-    """A column a recipe, a row a quantity."""
+def table(recipes: Recipes, *, of: str) -> Table:
+    """A column a recipe, a row a quantity; the first header says which optimizer it is ``of``."""
     made = Table(box=None, header_style="bold", pad_edge=False)
-    made.add_column("")
+    made.add_column({"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[of])
     for name in recipes:
         made.add_column(name, justify="right")
     columns = [_quantities(recipe) for recipe in recipes.values()]

@@ -16,13 +16,13 @@ import scipy.optimize
 from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress
 from noisescale.noise import AdamRecipe, Recipe
-from noisescale.noise.adam import ADAM_RULES
 from noisescale.sweep.peak import find_peak
 from noisescale.tune.decide import Array, Difference, paired_difference, usual_spread
 from noisescale.tune.result import Decision, TuneResult, in_words
 from noisescale.tune.scores import AnyRecipe, BudgetSpentError, Trials, means, peak_frame
 from noisescale.uncertainty import Estimate, mean_of
 
+ADAM_WAYS = ("square_root", "half_life")  # of a saved trail too
 FACTOR = 3  # the paper's, for batch sizes and for a learning rate that is too high
 REDUCTIONS = 5  # of the learning rate before giving up
 _WORTHWHILE = 1.2  # growth up to the hardware's limit that is still worth a step
@@ -50,7 +50,7 @@ class Plan:
     @property
     def ways(self) -> tuple[str, ...]:
         """What grows with the batch, one after the other: appendix E's, or the rules of Adam."""
-        return ADAM_RULES if isinstance(self.first, AdamRecipe) else ("learning_rate", "momentum")
+        return ADAM_WAYS if isinstance(self.first, AdamRecipe) else ("learning_rate", "momentum")
 
 
 @dataclass
@@ -214,16 +214,19 @@ class Tuner:
                 self.reference = larger
 
     def _larger(self, via: str) -> AnyRecipe | None:
-        """The next recipe; None where the hardware's limit leaves no room."""
+        """The next recipe; None where the hardware's limit, or the rule's end, leaves no room."""
         assert self.current is not None
         size = min(FACTOR * self.current.batch_size, self.plan.limit)
+        if isinstance(self.base, AdamRecipe) and via == "square_root":
+            size = min(size, self.base.largest_batch_size)
         if size < _WORTHWHILE * self.current.batch_size:
             return None
         if isinstance(self.base, AdamRecipe):
-            # From the base at once: beyond the square root's end its steps do not compose.
+            # From where this way began, so that the notes say how far it has come since.
             grown = self.base.scaled_to(batch_size=size, rule=via)
             before = _notes_but(self.base, "a batch of ", "beta2 = ")  # which grown says anew
-            return replace(grown, notes=(*before, *grown.notes))
+            told = _notes_but(grown, "the batch is ")  # whether it may be larger is tried here
+            return replace(grown, notes=(*before, *told))
         assert isinstance(self.current, Recipe)
         scaled = self.current.scaled_to(batch_size=size, via=via)
         return replace(scaled, notes=())  # its own are worked out anew
