@@ -246,6 +246,12 @@ def test_warmup_is_kept_in_examples_but_not_below_the_memory():
     assert recipe.scaled_to(batch_size=100_000).warmup_steps == 10
     assert recipe.scaled_to(batch_size=100_000, via="momentum").warmup_steps == 1000
     assert replace(recipe, warmup_steps=None).scaled_to(batch_size=512).warmup_steps is None
+    # Neither rounding nor the memory is left on the way back, by whatever way.
+    for size, via in ((768, None), (4096, None), (256_000, None), (256_000, "momentum")):
+        there = recipe.scaled_to(batch_size=size, via=via)
+        assert there.scaled_to(batch_size=256, via=via).warmup_steps == 1000
+    # What replace() changes is tuned anew.
+    assert replace(there, warmup_steps=50).scaled_to(batch_size=512_000).warmup_steps == 50
 
 
 LENGTHS = [{"epochs": 90}, {"epochs": 0.5}, {"steps": 20_000}, {"steps": 701}]

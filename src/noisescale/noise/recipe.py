@@ -13,7 +13,7 @@ More data are another matter: see ``more_data.py``. Nothing here needs JAX.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from noisescale.checks import check_choice, check_flag, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
@@ -79,6 +79,8 @@ class Recipe(BatchRecipe, Displayed):
     nesterov: bool = False
     batch_size_interval: tuple[float, float] | None = field(default=None, compare=False)
     branch: str | None = field(default=None, compare=False)
+    # Not a field: of a scaled recipe the tuned one, which replace() forgets.
+    _tuned: ClassVar["Recipe | None"] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,13 +226,14 @@ class Recipe(BatchRecipe, Displayed):
             raise InputError("law goes with a new n_train and without a rule: leave it out.")
         step = batch_step(multiple_of, self.unit, self.sequence_length)
         if not by_law:
-            return self._kept_by(changes, via, rule or "linear", step, length)
+            return self._warming_up(self._kept_by(changes, via, rule or "linear", step, length))
         grown = self._with_more_data(changes.pop("n_train"), length, law, step)
         if not changes and via in (None, "batch_size"):
-            return grown
+            return self._warming_up(grown)
         changes = changes or {"batch_size": self.batch_size}
         moved = grown._kept_by(changes, via, "linear", step, length)
-        return replace(moved, notes=(*grown._said(), and_then(grown, moved), *moved.notes))
+        notes = (*grown._said(), and_then(grown, moved), *moved.notes)
+        return self._warming_up(replace(moved, notes=notes))
 
     def _kept_by(
         self,
@@ -261,7 +264,7 @@ class Recipe(BatchRecipe, Displayed):
         return replace(
             moved,
             **lasting(length, moved.batch_size, moved.n_train),
-            warmup_steps=self._warmup(moved),
+            warmup_steps=None,
             notes=(*papers, *moved._said()),
         )
 
@@ -281,7 +284,7 @@ class Recipe(BatchRecipe, Displayed):
         size = whole_steps(choice.batch_size, step, N)
         if choice.batch_size > N:
             notes.append(f"there are {N} {self.unit} to train on: the batch is held at {size}")
-        moved = replace(
+        return replace(
             self,
             n_train=N,
             batch_size=size,
@@ -291,7 +294,6 @@ class Recipe(BatchRecipe, Displayed):
             branch=choice.branch,
             notes=tuple(notes),
         )
-        return replace(moved, warmup_steps=self._warmup(moved))
 
     def as_batch_schedule(
         self,
@@ -377,10 +379,14 @@ class Recipe(BatchRecipe, Displayed):
         )
         return replace(moved, notes=(rounding, *moved.notes))
 
-    def _warmup(self, moved: "Recipe") -> int | None:
-        return kept_warmup(
-            self.warmup_steps, (self.batch_size, moved.batch_size), 1 / (1 - moved.momentum)
-        )
+    def _warming_up(self, scaled: "Recipe") -> "Recipe":
+        """``scaled`` with the tuned recipe's warm-up: rounding and its least do not add up."""
+        tuned = self._tuned or self
+        batches = (tuned.batch_size, scaled.batch_size)
+        steps = kept_warmup(tuned.warmup_steps, batches, 1 / (1 - scaled.momentum))
+        warmed_up = replace(scaled, warmup_steps=steps)
+        object.__setattr__(warmed_up, "_tuned", tuned)
+        return warmed_up
 
     def _said(self) -> tuple[str, ...]:
         """The notes that do not follow from the quantities themselves."""
