@@ -96,7 +96,7 @@ def test_adamw_side_by_side_in_tokens_and_on_more_devices():
     assert done.code == 0, done.err
     for text in ("262,144", "256", "sde rule", "half-life rule", "0.0006", "0.4", "250"):
         assert text in done.out
-    assert "sde rule: this is --rule sde; practice has learning rate 0.0006 and betas" in done.out
+    assert "sde rule: this is --rule sde; practice has learning rate 0.0006, betas (" in done.out
     assert "\n# sde rule\n# this is --rule sde; practice has learning rate 0.0006" in done.out
     assert "256 examples an update are 8 a device x 1 accumulated x 32 devices; or 4 a" in done.out
     pasted = (

@@ -231,6 +231,18 @@ def test_more_data_lower_the_weight_decay_of_practice_alone():
     assert "but for the weight decay everything here goes with the batch size" in more.notes[0]
     assert "that grow with n_train, in as many epochs" in more.notes[1]
     assert more.scaled_to(batch_size=256, n_train=10**7) == ADAMW
+    same_batch = ADAMW.scaled_to(batch_size=256, n_train=4 * 10**7)
+    assert (
+        "practice has learning rate 0.0003, betas (0.9, 0.95), weight decay 0.025"
+        in (same_batch.notes[0])
+    )
+    l2 = replace(ADAMW, decoupled=False).scaled_to(
+        batch_size=1024, n_train=4 * 10**7, rule="practice"
+    )
+    assert (l2.weight_decay, [n for n in l2.notes if "weight decay keeps" in n]) == (0.1, [])
+    assert "not known for Adam: everything here" in l2.notes[0]
+    far = more.scaled_to(learning_rate=3e-4 * 250)  # fits into the data that it has now
+    assert far.batch_size == 256 * 250**2
     stream = replace(ADAMW, n_train=None, epochs=None)
     assert stream.scaled_to(batch_size=1024, n_train=10**7, rule="practice").weight_decay == 0.2
 
@@ -262,10 +274,10 @@ def test_rules_side_by_side_say_how_far_they_are_apart():
     assert list(made) == ["sde", "practice", "half_life"]
     assert [r.learning_rate for r in made.values()] == pytest.approx([6e-4, 6e-4, 3e-4])
     assert made["sde"].notes[0] == (
-        "this is rule='sde'; practice has learning rate 0.0006 and betas (0.9, 0.95), half_life "
-        "has learning rate 0.0003 and betas (0.9, 0.8145); none of them was right everywhere where "
-        "they were tried, so let three short runs decide: at half this learning rate, at it, and "
-        "at twice it (0.0003, 0.0006, 0.0012)"
+        "this is rule='sde'; practice has learning rate 0.0006, betas (0.9, 0.95), weight decay "
+        "0.2; half_life has learning rate 0.0003, betas (0.9, 0.8145), weight decay 0.4; none of "
+        "them was right everywhere where they were tried, so let three short runs decide: at half "
+        "this learning rate, at it, and at twice it (0.0003, 0.0006, 0.0012)"
     )
     by_default = ADAMW.scaled_to(batch_size=1024)
     assert (by_default, by_default.notes) == (made["sde"], made["sde"].notes)

@@ -158,7 +158,8 @@ class AdamRecipe(BatchRecipe, Displayed):
                     "the half-life rule keeps the learning rate, whatever the batch: give "
                     "batch_size, or rule='sde' or rule='practice'."
                 )
-            batch_size, rounded = tuned._batch_size_at(check_learning_rate(learning_rate))
+            rate = check_learning_rate(learning_rate)
+            batch_size, rounded = tuned._batch_size_at(rate, self.n_train)
         batch_size = check_whole("batch_size", batch_size, at_least=1)
         n_train = self.n_train if n_train is None else n_train
         if rule is not None:
@@ -186,18 +187,14 @@ class AdamRecipe(BatchRecipe, Displayed):
         """Of the tuned recipe, the rule that is taken by default first."""
         rules = ADAM_RULES if batch_size <= self._end() else ADAM_RULES[1:]
         made = {rule: self._by(rule, batch_size, n_train) for rule in rules}
-        if batch_size == self.batch_size:
+        (name, first), *others = made.items()
+        if all(other == first for _, other in others):
             return made
-        name, first = next(iter(made.items()))
-        others = ", ".join(
-            f"{other} has learning rate {r.learning_rate:.4g} and betas "
-            f"({r.betas[0]:.4g}, {r.betas[1]:.4g})"
-            for other, r in list(made.items())[1:]
-        )
+        apart = "; ".join(f"{other} has {r._in_words()}" for other, r in others)
         beyond = "" if name == "sde" else f" (sde ends at batch_size {self._end()})"
         half, twice = (f"{share * first.learning_rate:.4g}" for share in (0.5, 2))
         made[name] = first._noting(
-            f"this is rule='{name}'{beyond}; {others}; none of them was right everywhere where "
+            f"this is rule='{name}'{beyond}; {apart}; none of them was right everywhere where "
             f"they were tried, so let three short runs decide: at half this learning rate, at it, "
             f"and at twice it ({half}, {first.learning_rate:.4g}, {twice})"
         )
@@ -238,9 +235,8 @@ class AdamRecipe(BatchRecipe, Displayed):
             ),
             notes=(),
         )
-        scaled = replace(scaled, notes=(*self._what_to_watch(scaled, rule), *scaled.notes))
         object.__setattr__(scaled, "_tuned", self)
-        return scaled
+        return scaled._noting(*self._what_to_watch(scaled, rule))
 
     def _noting(self, *notes: str) -> "AdamRecipe":
         """The same with more notes, and scaled from the same."""
@@ -258,15 +254,17 @@ class AdamRecipe(BatchRecipe, Displayed):
         step = batch_step(None, self.unit, self.sequence_length)
         return max(self.batch_size, min(below, _NO_END) // step * step)
 
-    def _batch_size_at(self, learning_rate: float) -> tuple[int, tuple[str, ...]]:
+    def _batch_size_at(
+        self, learning_rate: float, n_train: int | None
+    ) -> tuple[int, tuple[str, ...]]:
         """By the square root, and a note where it was rounded."""
         wanted = (learning_rate / self.learning_rate) ** 2 * self.batch_size
         step = 1 if self.unit == "examples" else self.sequence_length or 1
-        most = math.inf if self.n_train is None else self.n_train + 0.5
+        most = math.inf if n_train is None else n_train + 0.5
         if not 0.5 * step < wanted < min(most, 2**62):
             raise InputError(
                 f"a learning_rate of {learning_rate:g} would need a batch_size of {wanted:.3g}, "
-                f"outside {step} to {self.n_train}: change less."
+                f"outside {step} to {n_train}: change less."
             )
         batch_size = step * round(wanted / step)
         if batch_size == wanted:
@@ -296,7 +294,8 @@ class AdamRecipe(BatchRecipe, Displayed):
                 f"a batch of {scaled.batch_size} is {scaled.batch_size / n_train:.0%} of the "
                 "training set: no longer small"
             )
-        with_data = rule == "practice" and self._growth(n_train) != 1
+        decays = self.decoupled and self.weight_decay > 0
+        with_data = decays and rule == "practice" and self._growth(n_train) != 1
         if n_train != self.n_train:
             besides = "but for the weight decay " if with_data else ""
             notes.append(
@@ -304,7 +303,7 @@ class AdamRecipe(BatchRecipe, Displayed):
                 "goes with the batch size alone, so search around the learning rate and the weight "
                 "decay"
             )
-        if scaled.weight_decay > 0 and scaled.weight_decay != self.weight_decay:
+        if with_data or (decays and scaled.batch_size != self.batch_size):
             run = (
                 f"for D {self.unit} that grow with n_train, in as many epochs,"
                 if with_data
@@ -319,6 +318,13 @@ class AdamRecipe(BatchRecipe, Displayed):
     def _growth(self, n_train: int | None) -> float:
         """D'/D with as many epochs as before; 1 where one of them is not known."""
         return n_train / self.n_train if n_train and self.n_train else 1.0
+
+    def _in_words(self) -> str:
+        """What the rules disagree about."""
+        beta1, beta2 = self.betas
+        decays = self.decoupled and self.weight_decay > 0
+        decay = f", weight decay {self.weight_decay:.4g}" if decays else ""
+        return f"learning rate {self.learning_rate:.4g}, betas ({beta1:.4g}, {beta2:.4g}){decay}"
 
     def to_dict(self) -> dict[str, Any]:
         """The quantities and the notes; None for what is not known."""
