@@ -43,7 +43,7 @@ def export(folder: Path, seeds: int, section: Section, store: RunStore) -> Path:
         raise SystemExit(f"section {section.id} was not measured in {folder} with {seeds} seeds.")
     target = shipped_path(RESULTS, section)
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, target)  # with the hash of the code that measured it
+    shutil.copyfile(path, target)
     table = RESULTS / f"figure{'' if section.id.isdigit() else '-'}{section.id}.csv"
     if keys := sorted(keys_of(kept.data)):  # a table is whole, whatever others have of it
         frame = store.frame(keys).sort_values(ORDER)

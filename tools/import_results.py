@@ -5,7 +5,7 @@
 Writes to FOLDER/runs.sqlite. The tables do not name what all runs share (how often metrics are
 taken, the sampler); a run's key, the hash of its whole configuration, tells which it was. Of the
 sections that keep what they measure seed by seed (figure 10, appendices A and D) the parts go to
-FOLDER/measured/parts, where the present code would still measure them so.
+FOLDER/measured/parts, where the present version would still measure them so.
 """
 
 import sys
@@ -21,7 +21,7 @@ from noisescale.paper import appendix_d, figure10, posterior_draws, visits
 from noisescale.paper.batches import PRIOR_PRECISION
 from noisescale.paper.keeping import keep_part
 from noisescale.paper.minima import find_minimum
-from noisescale.paper.provenance import code_hash
+from noisescale.paper.parts import Part
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
 from noisescale.sweep.tables import TableSource, config_of
@@ -52,11 +52,8 @@ def record_of(row: "pd.Series[Any]", curve: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-Part = tuple[Callable[..., Any], dict[str, Any], Any]  # what measured it, with what, and the result
-
-
-def parts_of(name: str, data: Any) -> Iterator[Part]:
-    """What a section kept seed by seed, as :meth:`Context.kept` was asked for it."""
+def parts_of(name: str, data: Any) -> Iterator[tuple[Callable[..., Any], dict[str, Any], Any]]:
+    """What a section kept seed by seed: what measured it, with what, and what it was."""
     if name == "10":
         for group, labels, l2 in (
             (data.true, "true", 0.0),
@@ -83,19 +80,13 @@ def import_parts(folder: Path, name: str) -> int:
     """Keep the parts of a section in the folder of a report; how many there are."""
     section = SECTIONS[name]
     kept = shipped(section)
-    if kept is None or not kept.by_this_code(section):
-        print(f"section {name} was measured by other code: its parts are left out")
+    if kept is None or not kept.by_this_version(section):
+        print(f"section {name} was measured by another version: its parts are left out")
         return 0
     at, n = kept.data.at, 0
     for measure, arguments, value in parts_of(name, kept.data):
-        key = {
-            "part": measure.__name__,
-            "arguments": arguments,
-            "scale": at.scale,
-            "data": at.fingerprint,
-            "code": code_hash(measure),
-        }
-        keep_part(folder, key, value)
+        part = Part(measure, arguments, at.scale, at.data, at.fingerprint, kept.version)
+        keep_part(folder, part.depends_on, value)
         n += 1
     return n
 

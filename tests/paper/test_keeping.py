@@ -103,8 +103,13 @@ def test_a_sections_data(tmp_path):
     np.testing.assert_equal(vars(kept.data.curves["raw pixels", "random"]), vars(curves))
     assert measured_alike(kept, section, DECIDING)
     assert not measured_alike(kept, section, replace(DECIDING, seeds=4))
-    assert not measured_alike(replace(kept, code="other"), section, DECIDING)
+    assert not measured_alike(kept, replace(section, version=2), DECIDING)
+    assert kept.version == 1
     assert read(path, replace(section, id="7"), None) is None
+    document = json.loads(path.read_text())
+    unversioned = {"section": "1", "code": "0f", "version": "0.1.0", "data": document["data"]}
+    write_document(tmp_path / "old.json", unversioned)  # as it was before sections had versions
+    assert not measured_alike(read(tmp_path / "old.json", section, None), section, DECIDING)
     path.write_text(path.read_text().replace("raw_", "").replace('"margin"', '"edge"'))
     assert read(path, section, None) is None  # of another shape
 
@@ -130,6 +135,8 @@ def test_parts_are_measured_once(tmp_path):
     assert calls == [0, 1]
     replace(context, scale="quick").kept(measure_part, seed=0)
     assert calls == [0, 1, 0]
+    replace(context, version=2).kept(measure_part, seed=0)
+    assert calls == [0, 1, 0, 0]
     assert not list(tmp_path.rglob("*.part"))
 
 

@@ -133,7 +133,7 @@ def test_everything_from_data_is_escaped():
     evil = '<script>alert("x")</script>'
     judgement = Judgement("C01", Verdict.REPRODUCED, {evil: evil}, evil, evil)
     findings = Findings(evil, (judgement,), (Measurement(evil, evil, evil),), (evil,))
-    shown = Shown(findings, (Picture("p", "<svg></svg>", evil, evil),), 3, True, evil)
+    shown = Shown(findings, (Picture("p", "<svg></svg>", evil, evil),), 3, evil, evil)
     claims = {
         "version": evil,
         "scale": evil,
@@ -218,30 +218,26 @@ def test_redrawing_runs_nothing_and_says_the_same(report, tmp_path, monkeypatch)
 
 
 def refusing(section):
-    """The section, by the same code, but for measuring."""
+    """The section, but for measuring."""
     refuse = wraps(section.measure)(lambda context: pytest.fail("measured again"))
     return replace(section, measure=refuse)
 
 
-def test_a_section_that_other_code_measured_is_shown_as_such_and_measured_again(
+def test_a_section_that_another_version_measured_is_shown_as_such_and_measured_again(
     report, tmp_path, monkeypatch
 ):
     made, out, _ = report
     copy = shutil.copytree(out, tmp_path / "copy")
-    (kept,) = (copy / "measured").glob("section-C-*.json")
-    document = json.loads(kept.read_text())
-    kept.write_text(json.dumps(document | {"code": "of another version"}))
     monkeypatch.setattr("noisescale.paper.stages.full_scale", dict)
-    fresh, *_ = section_of(made.index.read_text(), "C").split("shipped,")
-    assert "with another version" not in fresh
+    assert "measured by version" not in made.index.read_text()
+    monkeypatch.setitem(SECTIONS, "C", replace(refusing(SECTIONS["C"]), version=2))
     again = redraw(copy)
     assert again.claims == made.claims
     page = again.index.read_text()
-    assert "with another version of this code" in section_of(page, "C")
-    assert "with another version of this code" not in section_of(page, "9")
+    assert "measured by version 1, this is version 2" in section_of(page, "C")
+    assert "measured by version" not in section_of(page, "9")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        monkeypatch.setitem(SECTIONS, "C", refusing(SECTIONS["C"]))
         with pytest.raises(pytest.fail.Exception, match="measured again"):
             run_paper(copy, scale="smoke", only=["C"])
 

@@ -4,25 +4,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noisescale._version import __version__
 from noisescale.jobs.store import RunSource
 from noisescale.paper.keeping import from_plain, read_document, to_plain, write_document
 from noisescale.paper.section import Circumstances, Measured, Section
 
-_ENTRIES = {"section", "code", "version", "data"}
+_ENTRIES = {"section", "version", "data"}
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a section measured, with the hash of the code that measured it."""
+    """What a section measured, and by which version of it."""
 
     data: Measured
-    code: str
-    version: str
+    version: int
 
-    def by_this_code(self, section: Section) -> bool:
+    def by_this_version(self, section: Section) -> bool:
         """Whether the section would still measure as it did."""
-        return self.code == section.code
+        return self.version == section.version
 
 
 def report_path(folder: Path, section: Section, scale: str, seeds: int) -> Path:
@@ -36,8 +34,7 @@ def keep(path: Path, section: Section, data: Measured) -> None:
         path,
         {
             "section": section.id,
-            "code": section.code,
-            "version": __version__,
+            "version": section.version,
             "data": to_plain(data),
         },
     )
@@ -55,9 +52,10 @@ def read(path: Path, section: Section, source: RunSource | None) -> Kept | None:
         data: Any = from_plain(section.kind, document["data"], source)
     except (KeyError, TypeError, ValueError):  # of another shape, or runs that are gone
         return None
-    return Kept(data, document["code"], document["version"])
+    # Before sections had versions, documents had a hash of code: which of it is not known.
+    return Kept(data, 0 if "code" in document else document["version"])
 
 
 def measured_alike(kept: Kept | None, section: Section, at: Circumstances) -> bool:
-    """Whether what is kept is what measuring again would give: same code, data, scale, seeds."""
-    return kept is not None and kept.data.at == at and kept.by_this_code(section)
+    """Whether what is kept is what measuring again would give: same version, data, scale, seeds."""
+    return kept is not None and kept.data.at == at and kept.by_this_version(section)

@@ -16,7 +16,6 @@ from noisescale.jobs.engines import Engine
 from noisescale.jobs.execution import execute
 from noisescale.jobs.progress import Progress
 from noisescale.paper.keeping import has_part, keep_part, part_name, to_plain
-from noisescale.paper.provenance import code_hash
 
 _WORK = "noisescale.paper.part_work:measure_parts"
 _RETRIES = 1
@@ -28,7 +27,7 @@ class Part:
 
     Attributes:
         measure: a function of a module, ``measure(context, **arguments)``.
-        scale, data, fingerprint: of the context.
+        scale, data, fingerprint, version: of the context.
         cost: rough seconds, in which parts are ordered and their progress told.
     """
 
@@ -37,17 +36,18 @@ class Part:
     scale: str
     data: str
     fingerprint: str
+    version: int
     cost: float = 1.0
 
     @cached_property
     def depends_on(self) -> dict[str, Any]:
         """All that the part answers for."""
         return {
-            "part": self.measure.__name__,
+            "part": _named(self.measure),
             "arguments": dict(self.arguments),
             "scale": self.scale,
             "data": self.fingerprint,
-            "code": code_hash(self.measure),
+            "version": self.version,
         }
 
     @cached_property
@@ -68,7 +68,7 @@ class Part:
     def to_dict(self) -> dict[str, Any]:
         """What a worker is given."""
         return {
-            "measure": f"{self.measure.__module__}:{self.measure.__name__}",
+            "measure": _named(self.measure),
             "arguments": dict(self.arguments),
             "scale": self.scale,
             "data": self.data,
@@ -78,6 +78,10 @@ class Part:
     def merit(self, final: Mapping[str, Any]) -> tuple[float, str] | None:
         """None: parts do not compete."""
         return None
+
+
+def _named(measure: Callable[..., Any]) -> str:
+    return f"{measure.__module__}:{measure.__name__}"
 
 
 class _Folder:

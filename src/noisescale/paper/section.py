@@ -18,7 +18,6 @@ from noisescale.jobs.store import RunStore
 from noisescale.paper.claims import Judgement
 from noisescale.paper.keeping import keep_part, read_part
 from noisescale.paper.parts import Part, make_parts
-from noisescale.paper.provenance import code_hash
 from noisescale.paper.runs import Runs
 from noisescale.sweep import RunConfig, run_sweep
 
@@ -98,6 +97,7 @@ class Context:
     engine: Engine
     progress: Progress = field(default_factory=Progress)
     folder: Path | None = None  # where parts of long measurements are kept, if anywhere
+    version: int = 1  # of the section that measures
     _shared: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -119,7 +119,7 @@ class Context:
         """``measure(context, **arguments)``, from the folder if it was measured there before.
 
         For the parts of a long measurement: a section that was killed goes on from them. What is
-        kept answers for the same arguments, scale, data and code alone.
+        kept answers for the same arguments, scale, data and version of the section alone.
         """
         if self.folder is None:
             return measure(self, **arguments)
@@ -145,7 +145,7 @@ class Context:
         self, measure: Callable[..., Any], arguments: Mapping[str, Any], cost: float = 1.0
     ) -> Part:
         data = self.data
-        return Part(measure, arguments, self.scale, data.name, data.fingerprint, cost)
+        return Part(measure, arguments, self.scale, data.name, data.fingerprint, self.version, cost)
 
     def once(self, measure: Callable[["Context"], T]) -> T:
         """``measure(context)``, computed by the first of the sections that share it."""
@@ -196,6 +196,8 @@ class Section:
     A ``reading`` has its id from the reading that it measures. Only five seeds at full scale decide
     one, so smaller scales measure it where it is asked for, and not by default.
     ``quick_seeds``: what it takes to decide its claims, where the quick scale can afford that.
+    ``version``: of what ``measure`` measures. Whoever changes that, here or in what it calls, adds
+    one by hand: what an earlier version measured is then shown as such, and measured again.
     """
 
     id: str
@@ -205,14 +207,10 @@ class Section:
     draw: Callable[[Any], tuple[Picture, ...]]
     reading: bool = False
     quick_seeds: int = 1
+    version: int = 1
 
     @property
     def kind(self) -> type:
         """The class of its data, as ``measure`` declares it."""
         kind: type = get_type_hints(self.measure)["return"]
         return kind
-
-    @property
-    def code(self) -> str:
-        """A hash of the code that ``measure`` depends on."""
-        return code_hash(self.measure)

@@ -118,7 +118,8 @@ def run_paper(
         measured = []
         for section in sections:
             progress.line(section.title)
-            enough = replace(context, seeds=more.get(section.id, n_seeds))
+            seeds_of = more.get(section.id, n_seeds)
+            enough = replace(context, seeds=seeds_of, version=section.version)
             measured.append((section, _measure(section, enough, out)))
         head = {
             "schema": CLAIMS_SCHEMA,
@@ -135,7 +136,7 @@ def run_paper(
 def redraw(folder: Path, progress: Progress | None = None) -> PaperReport:
     """Write the report of ``folder`` again from what was measured there; nothing is run.
 
-    A section that other code measured is shown as such.
+    A section that another version measured is shown as such.
     """
     head = _read_head(folder)
     progress = progress or Progress()
@@ -162,7 +163,7 @@ def _measure(section: Section, context: Context, out: Path) -> Kept:
         return kept
     data = section.measure(context)
     keep(path, section, data)
-    return Kept(data, section.code, __version__)
+    return Kept(data, section.version)
 
 
 def _more_seeds(sections: Iterable[Section], seeds: int) -> dict[str, int]:

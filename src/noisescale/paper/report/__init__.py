@@ -57,7 +57,7 @@ class Shown:
     findings: Findings
     pictures: tuple[Picture, ...]
     seeds: int
-    other_code: bool  # measured by another version of the code than this
+    other_version: str  # which one measured it, if it is not the present one; else empty
     command: str  # that would measure it
     early: tuple[Judgement, ...] = ()  # what the first seeds alone say, where others came later
 
@@ -69,7 +69,7 @@ class Shown:
             section.judge(kept.data),
             section.draw(kept.data),
             at.seeds,
-            not kept.by_this_code(section),
+            _told_of_version(section, kept),
             f"noisescale paper --only {section.id} --scale {at.scale} --seeds {at.seeds}",
             judge_first_seeds(section, kept.data),
         )
@@ -88,6 +88,12 @@ class Shown:
     def remarks(self) -> tuple[str, ...]:
         """What else there is to say."""
         return self.findings.remarks
+
+
+def _told_of_version(section: Section, kept: Kept) -> str:
+    if kept.by_this_version(section):
+        return ""
+    return f"measured by version {kept.version}, this is version {section.version}"
 
 
 def render(
