@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from command_line import run
+from noisescale import training
 from noisescale.data import DataUnavailableError
 from noisescale.errors import InputError
 from noisescale.imports import import_function
 from noisescale.jobs.progress import Progress
-from noisescale.paper import checking, redraw, run_paper, slices, stages
+from noisescale.paper import SECTIONS, checking, redraw, run_paper, slices, stages
+from noisescale.paper.checking import check_shipped
 from noisescale.paper.report import page_environment
 from noisescale.paper.report.checked import check_part
 from noisescale.paper.slices import SLICES, Compared, compare
@@ -135,6 +137,40 @@ def test_what_is_wrong_is_found_and_shown(told):
     page = check_part(wrong, page_environment())
     assert "What refutes agreement" in page
     assert escape(wrong.runs.alarms[0].what) in page
+
+
+def boom(context):
+    raise RuntimeError("boom")
+
+
+def test_a_slice_that_crashes_disagrees(monkeypatch):
+    monkeypatch.setitem(SLICES, "A", replace(SLICES["A"], measure=boom))
+    asked = [SECTIONS["A"], SECTIONS["D"]]
+    found = check_shipped(asked, minutes=1_000, seed=0, engine=InThisProcess(), progress=Progress())
+    assert found.conclusion == "disagree"
+    told = str(found)
+    assert told.startswith("disagree: 1 re-measurement ended in an error, the first: section A: ")
+    assert "boom" in told
+    assert "no run came to its end" not in told
+    assert "which is a disagreement" in check_part(found, page_environment())
+
+
+def test_runs_that_crash_disagree(tiny, monkeypatch, tmp_path):
+    def train(*arguments, batch_size, **options):
+        if batch_size == 5:
+            raise RuntimeError("boom")
+        return training.train(*arguments, batch_size=batch_size, **options)
+
+    monkeypatch.setattr("noisescale.sweep.work.train", train)
+    made = check(tmp_path)
+    found = made.check
+    assert len(found.runs.pairs) == 6
+    assert (found.conclusion, made.claims["check"]["conclusion"]) == ("disagree", "disagree")
+    assert str(found).startswith(
+        "disagree: 2 re-measurements ended in an error, the first: digits, ε = "
+    )
+    assert str(found) in made.claims["check"]["told"]
+    assert "RuntimeError: boom</li>" in made.index.read_text()
 
 
 def test_without_time_the_verdicts_stand(tiny, tmp_path):

@@ -58,7 +58,7 @@ class SpotCheck:
         shifts: by section, whether this sample would notice that all its runs are off.
         chances: that a single wrong run is noticed, by its error.
         speed: how long runs take here over how long they took.
-        failed: what could not be run, and why.
+        failed: what ended in an error, and in which; each is a disagreement.
     """
 
     seed: int
@@ -75,8 +75,11 @@ class SpotCheck:
 
     @property
     def conclusion(self) -> Conclusion | None:
-        """Of runs and slices together; None if no run was made."""
-        if any(not one.agrees for one in self.slices):
+        """Of runs and slices together; None if no run was made.
+
+        What shipped is the result of code that ran: that it ends in an error here disagrees.
+        """
+        if self.failed or any(not one.agrees for one in self.slices):
             return "disagree"
         return None if self.runs is None else self.runs.conclusion
 
@@ -86,7 +89,13 @@ class SpotCheck:
         return self.stopped == _INTERRUPTED
 
     def __str__(self) -> str:
-        told = [] if self.runs is None else [str(self.runs)]
+        told = []
+        if self.failed:
+            n = len(self.failed)
+            what = "re-measurement" if n == 1 else "re-measurements"
+            told.append(f"disagree: {n:,} {what} ended in an error, the first: {self.failed[0]}")
+        if self.runs is not None:
+            told.append(str(self.runs))
         if self.slices:
             off = [one for one in self.slices if not one.agrees]
             sections = ", ".join(dict.fromkeys(one.section for one in off or self.slices))
@@ -95,7 +104,7 @@ class SpotCheck:
             told.append(f"{n:,} other numbers measured again: {verdict}")
         if self.stopped is not None:
             told.append(f"the check was {self.stopped}" if told else f"not checked: {self.stopped}")
-        if self.runs is None and self.stopped is None:
+        if self.runs is None and self.stopped is None and not self.failed:
             told.append("no run came to its end within the time" if told else _NO_TIME)
         return "; ".join(told)
 
