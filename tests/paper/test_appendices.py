@@ -166,3 +166,7 @@ def test_agreeing_and_differing():
     # A step too large is left out of the comparison.
     large = replace(a, learning_rate=0.5, batch_size=333)
     assert agree(shown | {large: Estimate(7.0, 0.01, n=9)}, 1.0)
+    # No step is small enough: there is nothing to compare.
+    assert agree(shown, 1e6) is None
+    assert differ(shown, 1e6) is None
+    assert differ({a: shown[a], b: shown[b]}, 1.0) is None

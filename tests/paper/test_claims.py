@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 
 from noisescale.paper.claims import (
     Judgement,
     Verdict,
     all_claims,
+    conclude,
     counts,
     entries,
     headline,
@@ -52,6 +54,25 @@ def test_identities_are_counted_apart():
 def test_a_judgement_of_no_claim_is_a_bug():
     with pytest.raises(ValueError, match="C99"):
         entries([Judgement("C99", Verdict.REPRODUCED)])
+
+
+R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict"),
+    [
+        ([True, True], R),
+        ([np.bool_(True), np.bool_(True)], R),
+        ([True, np.bool_(False)], N),
+        ([None, False], N),
+        ([None, np.bool_(True)], U),
+        ([], U),
+    ],
+)
+def test_parts_of_a_criterion(parts, verdict):
+    assert conclude("C01", parts, decidable=True, measured=1).verdict is verdict
+    assert conclude("C01", parts, decidable=False, measured=1).verdict is U
 
 
 @pytest.mark.parametrize(

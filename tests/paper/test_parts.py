@@ -1,7 +1,9 @@
 """Parts of a measurement go through workers, are kept one by one, and fail by themselves."""
 
 import math
+from dataclasses import replace
 from functools import partial
+from types import FunctionType
 
 import pytest
 
@@ -69,6 +71,22 @@ def test_without_a_folder_nothing_is_made_ahead():
     context = context_in(None, LazyEngine(no_engine))
     context.make_ahead(calls(1))
     assert context.kept(mean_of_images, seed=1)[0] == load_digits().x_train[1].mean()
+
+
+def test_what_sections_share_is_of_one_function_and_its_circumstances(tmp_path):
+    calls = []
+
+    def measure(context):
+        calls.append(context.seeds)
+        return len(calls)
+
+    context = context_in(tmp_path, Here())
+    assert [context.once(measure), context.once(measure), calls] == [1, 1, [1]]
+    assert replace(context, seeds=5).once(measure) == 2
+    assert replace(context, scale="full").once(measure) == 3
+    of_the_same_name = FunctionType((lambda context: "other").__code__, {}, measure.__name__)
+    assert context.once(of_the_same_name) == "other"
+    assert context.once(measure) == 1
 
 
 def test_data_of_another_content_are_refused(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from noisescale.jobs.progress import Progress
 from noisescale.paper import figure5, figure6
 from noisescale.paper.claims import Verdict
 from noisescale.paper.runs import Runs
@@ -32,6 +33,14 @@ class FakeContext(SimpleNamespace):
         return Runs(pd.DataFrame(rows), pd.DataFrame(columns=["key"]))
 
 
+class Told(Progress):
+    def __init__(self):
+        self.lines = []
+
+    def line(self, text):
+        self.lines.append(text)
+
+
 def context(top, scale="full"):
     def accuracy(run):
         return 0.9 - 0.01 * math.log(run.batch_size / top(run)) ** 2
@@ -42,6 +51,7 @@ def context(top, scale="full"):
         at=SimpleNamespace(scale=scale, seeds=2, decidable=True),
         data=SimpleNamespace(name="mnist-embedded"),
         accuracy=accuracy,
+        progress=Told(),
     )
 
 
@@ -60,6 +70,16 @@ def test_the_window_moves_until_the_peak_is_inside(top):
     below, above = sizes.index(best), len(sizes) - 1 - sizes.index(best)
     assert below >= min(3, LADDER.index(best))
     assert above >= 3 or LADDER[LADDER.index(sizes[-1]) + 1] > 1000
+
+
+def test_a_search_that_ends_before_its_peak_is_inside_says_so():
+    searched = [setting(steps=100), setting(learning_rate=0.3, steps=100)]
+    for scale, told in (("full", []), ("quick", ["1 of 2 searches for a peak ended near an end"])):
+        fake = context(lambda run: 6 if run.learning_rate == 0.3 else 150.0, scale)
+        frame = run_until_interior(fake, searched).frame
+        assert [line.partition(" of their")[0] for line in fake.progress.lines] == told
+        at_end = find_peak(frame[frame["learning_rate"] == 1.0])
+        assert (at_end.undetermined is None) == (scale == "full")
 
 
 @pytest.mark.parametrize("top", [4.0, 30.0, 150.0, 1_000.0])

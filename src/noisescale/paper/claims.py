@@ -91,11 +91,11 @@ def conclude(
 
     One part that is False settles it; all must be True to reproduce the claim.
     """
-    answers = list(parts)
+    answers = [None if part is None else bool(part) for part in parts]
     verdict = Verdict.UNDECIDED
-    if decidable and answers and all(part is True for part in answers):
+    if decidable and answers and all(answers):
         verdict = Verdict.REPRODUCED
-    elif decidable and any(part is False for part in answers):
+    elif decidable and False in answers:
         verdict = Verdict.NOT_REPRODUCED
     return Judgement(claim_id, verdict, measured, uncertainty, convention, primary)
 

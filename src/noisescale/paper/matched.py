@@ -9,6 +9,7 @@ per-example gradients there,
 so that 2 N h Var(w)/F, the noise scale that the fluctuations show, is g once epsilon h is small.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,17 +63,14 @@ def with_noise_scale(
 
 
 def agree(shown: dict[Setting, Estimate], curvature: float) -> bool | None:
-    """Whether matched settings agree pairwise within 3 SE + 1 %."""
+    """Whether matched settings agree pairwise within 3 SE + 1 %; None if there is no pair."""
     matched = [
         value
         for setting, value in shown.items()
         if setting.kind == MATCHED and setting.small_step(curvature)
     ]
-    return all(
-        abs(a.value - b.value) <= 3 * np.hypot(a.std, b.std) + 0.01 * max(a.value, b.value)
-        for i, a in enumerate(matched)
-        for b in matched[:i]
-    )
+    pairs = [(a, b) for i, a in enumerate(matched) for b in matched[:i]]
+    return all(_excess(a, b) <= 0 for a, b in pairs) if pairs else None
 
 
 def paired_ratios(
@@ -96,8 +94,8 @@ def paired_ratios(
     return {(a, b): mean_of([one[a] / one[b] for one in means]) for a, b in pairs}
 
 
-def differ(shown: dict[Setting, Estimate], curvature: float) -> bool:
-    """Whether settings of twice the noise scale do not agree with matched ones."""
+def differ(shown: dict[Setting, Estimate], curvature: float) -> bool | None:
+    """Whether settings of twice the noise scale do not agree with matched ones; None as above."""
     matched, doubled = (
         [
             value
@@ -106,8 +104,11 @@ def differ(shown: dict[Setting, Estimate], curvature: float) -> bool:
         ]
         for kind in (MATCHED, DOUBLED)
     )
-    return all(
-        abs(a.value - b.value) > 3 * np.hypot(a.std, b.std) + 0.01 * max(a.value, b.value)
-        for a in matched
-        for b in doubled
-    )
+    pairs = [(a, b) for a in matched for b in doubled]
+    return all(_excess(a, b) > 0 for a, b in pairs) if pairs else None
+
+
+def _excess(a: Estimate, b: Estimate) -> float:
+    """How much more they differ than 3 SE + 1 %."""
+    allowed = 3 * math.hypot(a.std, b.std) + 0.01 * max(a.value, b.value)
+    return abs(a.value - b.value) - allowed

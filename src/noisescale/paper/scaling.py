@@ -118,7 +118,8 @@ def run_until_interior(
 
     ``coarse``: look first, with one seed, between where the rule puts the peak and where it is at
     the paper's first setting; worth it where a run at the rule's place is long. These runs are
-    among those returned.
+    among those returned. A peak that the last round leaves near an end of its window is told; where
+    it is at the end, :func:`~noisescale.find_peak` finds none.
     """
     effort = effort_of(context.at)
     settings = list(settings)
@@ -138,7 +139,12 @@ def run_until_interior(
         ]
         if wider == windows:
             break
+        moving = sum(a != b for a, b in zip(windows, wider, strict=True))
         windows = wider
+    else:
+        context.progress.line(
+            f"{moving} of {len(settings)} searches for a peak ended near an end of their windows"
+        )
     return runs
 
 

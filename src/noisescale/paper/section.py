@@ -98,7 +98,7 @@ class Context:
     progress: Progress = field(default_factory=Progress)
     folder: Path | None = None  # where parts of long measurements are kept, if anywhere
     version: int = 1  # of the section that measures
-    _shared: dict[str, Any] = field(default_factory=dict)
+    _shared: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def at(self) -> Circumstances:
@@ -148,10 +148,14 @@ class Context:
         return Part(measure, arguments, self.scale, data.name, data.fingerprint, self.version, cost)
 
     def once(self, measure: Callable[["Context"], T]) -> T:
-        """``measure(context)``, computed by the first of the sections that share it."""
-        if measure.__name__ not in self._shared:
-            self._shared[measure.__name__] = measure(self)
-        return cast(T, self._shared[measure.__name__])
+        """``measure(context)``, computed by the first of the sections that share it.
+
+        Sections that measure in other circumstances, with more seeds, share nothing.
+        """
+        key = (measure, self.at)
+        if key not in self._shared:
+            self._shared[key] = measure(self)
+        return cast(T, self._shared[key])
 
 
 @dataclass(frozen=True)
