@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from concurrent.futures import Future
 from dataclasses import replace
 from html import escape
@@ -76,18 +77,32 @@ def check(out, **changes):
     return run_paper(out, **(request | changes))
 
 
+def count(monkeypatch, name):
+    """Counts the calls of a function of ``stages``."""
+    calls, function = [], getattr(stages, name)
+
+    def counted(*arguments, **options):
+        calls.append(name)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(stages, name, counted)
+    return calls
+
+
 @pytest.fixture(scope="module")
 def told(shipped, tmp_path_factory):
-    """What the command line printed, with a worker of its own, and its report."""
+    """What the command line printed, with a worker of its own, its report, how often written."""
     out = tmp_path_factory.mktemp("report")
     arguments = ("paper", "--only", *SECTION, "--minutes", "1000", "--workers", "1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checking, "shipped_runs", lambda sections: shipped)
-        return run(*arguments, "--check-seed", "1", "--out", out), out
+        reports = count(patch, "_write_report")
+        return run(*arguments, "--check-seed", "1", "--out", out), out, len(reports)
 
 
 def test_the_command_line_tells_the_verdicts_then_the_check(told):
-    done, out = told
+    done, out, n_reports = told
+    assert n_reports == 2  # the answer, and the same with the check
     lines = done.out.strip().splitlines()
     (headline,) = [n for n, line in enumerate(lines) if "shipped data judged here)." in line]
     assert lines[headline].startswith("40 claims: ")
@@ -139,13 +154,99 @@ def test_what_is_wrong_is_found_and_shown(told):
     assert escape(wrong.runs.alarms[0].what) in page
 
 
+@pytest.fixture
+def copied(told, tmp_path):
+    """A copy of the checked report, and where it keeps its check."""
+    out = shutil.copytree(told[1], tmp_path / "copy")
+    return out, out / "measured" / "spot-check.json"
+
+
+def test_an_earlier_check_is_there_until_the_new_one_is(tiny, copied, monkeypatch):
+    out, kept = copied
+    earlier, there = kept.read_text(), []
+
+    class Looking(Progress):
+        def line(self, text):
+            there.append(kept.read_text() == earlier)
+
+    reports, judged = count(monkeypatch, "_write_report"), count(monkeypatch, "verdicts_of")
+    check(out, progress=Looking(), check_seed=2)
+    assert there
+    assert all(there)
+    assert json.loads(kept.read_text())["check"]["seed"] == 2
+    assert len(reports) == 2  # the answer, and with the check
+    assert len(judged) == 1
+
+
+def test_a_check_is_shown_of_the_sections_and_the_noisescale_that_it_is_of(copied):
+    out, kept = copied
+    document = json.loads(kept.read_text())
+    assert document["sections"] == SECTION
+    assert redraw(out).check is not None
+    for change in ({"sections": ["4"]}, {"version": "0.0"}):
+        kept.write_text(json.dumps(document | change))
+        made = redraw(out)
+        assert made.check is None
+        assert made.claims["check"]["told"] == "not checked yet"
+        assert json.loads(kept.read_text()) == document | change
+    kept.write_text(json.dumps({"check": document["check"]}))  # as it was
+    assert redraw(out).check is not None
+
+
+DAMAGED = ["{", "[]", '{"check": null}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, "one more field"])
+def test_a_check_that_cannot_be_read_is_told_and_left(copied, text):
+    out, kept = copied
+    if text == "one more field":
+        text = kept.read_text().replace('"seed"', '"surprise":1,"seed"')
+    kept.write_text(text)
+    with pytest.raises(InputError, match=re.escape(str(kept))):
+        redraw(out)
+    assert kept.read_text() == text
+    made = check(out, minutes=0)  # it needs no earlier check
+    assert made.check is None
+    assert kept.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"schema": 1', '"schema": 2'),
+        ('"seeds": 5', '"seeds": 0'),
+        ('"seeds": 5', '"seeds": "5"'),
+        ('"scale": "check"', '"scale": "huge"'),
+        ('"complete": true', '"complete": 1'),
+        ('"units"', '"Z"'),
+        ('"units"', "7"),
+    ],
+)
+def test_what_claims_json_begins_with_is_checked(copied, old, new):
+    path = copied[0] / "claims.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=re.escape(str(path))):
+        redraw(copied[0])
+
+
+def test_a_store_is_opened_only_if_something_is_run(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("noisescale.jobs.store.network_file_system", lambda path: "nfs4")
+    made = check(tmp_path, minutes=0)
+    assert redraw(tmp_path).claims["claims"] == made.claims["claims"]
+    assert not list(tmp_path.glob("runs.sqlite*"))
+    with pytest.raises(InputError, match="lies on a network file system"):
+        check(tmp_path)
+
+
 def boom(context):
     raise RuntimeError("boom")
 
 
 def test_a_slice_that_crashes_disagrees(monkeypatch):
     monkeypatch.setitem(SLICES, "A", replace(SLICES["A"], measure=boom))
-    asked = [SECTIONS["A"], SECTIONS["D"]]
+    asked = [SECTIONS["A"]]
     found = check_shipped(asked, minutes=1_000, seed=0, engine=InThisProcess(), progress=Progress())
     assert found.conclusion == "disagree"
     told = str(found)
@@ -221,6 +322,12 @@ def test_bad_requests_are_refused_before_any_work(tmp_path, monkeypatch):
     refuse("check_seed must be at least 0, got -1", check_seed=-1)
     refuse("the scale check measures no seeds afresh, got seeds = 3", seeds=3)
     refuse("scale must be one of check, smoke, quick, full, got 'huge'", scale="huge")
+    refuse("minutes is of the scale check, got .* at the scale smoke", scale="smoke", minutes=0)
+    refuse("check_seed is of the scale check, got .* = 7 at", scale="full", check_seed=7)
+    for given in (("--minutes", "1"), ("--check-seed", "7")):
+        done = run("paper", "--scale", "smoke", "--out", tmp_path / "out", *given)
+        assert "is of the scale check" in done.sentence
+    assert not (tmp_path / "out").exists()
     monkeypatch.setattr(stages, "shipped", lambda section: None)
     refuse("no full-scale data of these sections ship", only=SECTION)
     assert not (tmp_path / "out" / "index.html").exists()

@@ -228,7 +228,7 @@ def test_a_section_that_another_version_measured_is_shown_as_such_and_measured_a
 ):
     made, out, _ = report
     copy = shutil.copytree(out, tmp_path / "copy")
-    monkeypatch.setattr("noisescale.paper.stages.full_scale", dict)
+    monkeypatch.setattr("noisescale.paper.stages.full_scale", lambda sections: {})
     assert "measured by version" not in made.index.read_text()
     monkeypatch.setitem(SECTIONS, "C", replace(refusing(SECTIONS["C"]), version=2))
     again = redraw(copy)
@@ -240,6 +240,44 @@ def test_a_section_that_another_version_measured_is_shown_as_such_and_measured_a
         warnings.simplefilter("ignore", DataWarning)
         with pytest.raises(pytest.fail.Exception, match="measured again"):
             run_paper(copy, scale="smoke", only=["C"])
+
+
+def test_what_was_asked_for_is_judged_and_drawn_and_nothing_else(report, tmp_path, monkeypatch):
+    _, out, _ = report
+    copy = shutil.copytree(out, tmp_path / "copy")
+    (copy / "figures" / "mine.svg").write_text("mine")
+    monkeypatch.setitem(SECTIONS, "9", refusing(SECTIONS["9"]))
+    judged = []
+    of = Shown.of.__func__
+    monkeypatch.setattr(
+        Shown, "of", classmethod(lambda cls, s, kept: judged.append(s.id) or of(cls, s, kept))
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        made = run_paper(copy, scale="smoke", only=["9"])
+    assert set(judged) == {"9"}
+    assert set(re.findall('id="section-([^"]+)"', made.index.read_text())) == {"9"}
+    assert sorted(made.full_scale) == [
+        row["id"] for row in made.claims["claims"] if row["section"] == "9" and row["primary"]
+    ]
+    names = {path.stem for path in (copy / "figures").iterdir()}
+    assert names == {"figure9", "figure9-approach", "mine"}
+    page = made.index.read_text()
+    assert redraw(copy).claims == made.claims
+    assert made.index.read_text() == page
+
+
+def test_what_cannot_be_judged_is_a_sentence_that_names_the_file(report, tmp_path):
+    _, out, _ = report
+    copy = shutil.copytree(out, tmp_path / "copy")
+    claims = json.loads((copy / "claims.json").read_text())
+    (copy / "claims.json").write_text(json.dumps(claims | {"only": ["9"]}))
+    (kept,) = (copy / "measured").glob("section-9-*.json")
+    document = json.loads(kept.read_text())
+    document["data"]["over_examples"] = []
+    kept.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=f"{re.escape(str(kept))} cannot be judged"):
+        redraw(copy)
 
 
 def section_of(page, name):
@@ -258,7 +296,7 @@ def test_what_was_measured_is_not_measured_again(report, tmp_path, monkeypatch):
     copy = shutil.copytree(out, tmp_path / "copy")
     for section in SECTIONS.values():
         monkeypatch.setitem(SECTIONS, section.id, refusing(section))
-    monkeypatch.setattr("noisescale.paper.stages.full_scale", dict)
+    monkeypatch.setattr("noisescale.paper.stages.full_scale", lambda sections: {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         again = run_paper(copy, scale="smoke")

@@ -1,7 +1,6 @@
 """``noisescale paper``."""
 
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -40,9 +39,11 @@ def paper(
         int | None, typer.Option(help="Seeds for each experiment. Default: 1, 2 or 5 by scale.")
     ] = None,
     minutes: Annotated[
-        float,
-        typer.Option(min=0, max=1440, help="How long a check may take; 0 leaves it out."),
-    ] = 5.0,
+        float | None,
+        typer.Option(
+            min=0, max=1440, help="How long a check may take; 0 leaves it out. Default: 5."
+        ),
+    ] = None,
     check_seed: Annotated[
         int | None,
         typer.Option(min=0, metavar="K", help="Chooses the sample of a check. Default: the clock."),
@@ -57,24 +58,31 @@ def paper(
     debug: Debug = False,
 ) -> None:
     """Judge the paper's claims, check or re-measure what they rest on, write a report."""
-    from noisescale.paper import run_paper
+    from noisescale.paper.stages import check_minutes, check_report, run_paper
 
-    measure = partial(
-        run_paper,
-        out,
-        scale=scale.value,
-        only=None if only is None else only.split(","),
-        seeds=seeds,
-        check_seed=check_seed,
-        workers=workers,
-        executor=cluster,
-    )
-    checking = scale is ScaleOption.check and minutes > 0
+    check_for = check_minutes(scale.value, minutes, check_seed)
+    checking = scale is ScaleOption.check and check_for > 0
+    with show_progress(silent=quiet or json) as progress:
+        made = run_paper(
+            out,
+            scale=scale.value,
+            only=None if only is None else only.split(","),
+            seeds=seeds,
+            minutes=0 if checking else minutes,
+            workers=workers,
+            executor=cluster,
+            progress=progress,
+        )
     if not checking or not (json or quiet):  # the answer at once, before the proof
-        with show_progress(silent=quiet or json) as progress:
-            made = measure(minutes=0, progress=progress)
         show(made, json=json, quiet=quiet)
     if checking:
         with show_progress(silent=quiet or json) as progress:
-            made = measure(minutes=minutes, progress=progress)
+            made = check_report(
+                made,
+                minutes=check_for,
+                check_seed=check_seed,
+                workers=workers,
+                executor=cluster,
+                progress=progress,
+            )
         show_check(made, json=json, quiet=quiet)

@@ -4,11 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from noisescale.checks import shown
 from noisescale.jobs.store import RunSource
 from noisescale.paper.keeping import from_plain, read_document, to_plain, write_document
 from noisescale.paper.section import Circumstances, Measured, Section
 
-_ENTRIES = {"section", "version", "data"}
+
+@dataclass(frozen=True)
+class _Document:
+    section: str
+    version: int
+    data: Any
 
 
 @dataclass(frozen=True)
@@ -40,22 +46,35 @@ def keep(path: Path, section: Section, data: Measured) -> None:
     )
 
 
-def read(path: Path, section: Section, source: RunSource | None) -> Kept | None:
-    """A section's data; None if there are none that this version can read.
+def read(
+    path: Path, section: Section, source: RunSource | None, *, at: Circumstances | None = None
+) -> Kept | None:
+    """A section's data; None if there are none. A document that cannot be read is an InputError.
 
-    ``source`` is where the runs are that the data name.
+    ``source`` is where the runs are that the data name. With ``at`` only what measuring there again
+    would give: other data, of another version, or whose runs are gone are None as well.
     """
-    document = read_document(path, _ENTRIES)
-    if document is None or document["section"] != section.id:
-        return None
-    try:
-        data: Any = from_plain(section.kind, document["data"], source)
-    except (KeyError, TypeError, ValueError):  # of another shape, or runs that are gone
-        return None
-    # Before sections had versions, documents had a hash of code: which of it is not known.
-    return Kept(data, 0 if "code" in document else document["version"])
 
+    def kept(plain: Any) -> Kept | None:
+        if "code" in plain:  # before sections had versions: which of them it was is not known
+            plain = {name: plain[name] for name in plain if name != "code"} | {"version": 0}
+        document: _Document = from_plain(_Document, plain)
+        if document.section != section.id:
+            raise ValueError(f"it is of section {shown(document.section)}, not {section.id}")
+        other = document.version != section.version
+        if at is not None and other:
+            return None
+        try:
+            data: Any = from_plain(section.kind, document.data, source)
+        except KeyError:  # runs that are gone
+            if at is not None:
+                return None
+            raise
+        except ValueError as error:
+            if not other:
+                raise
+            by = f"by version {document.version} of the section, this is version {section.version}"
+            raise ValueError(f"{by}: {error}") from None
+        return None if at not in (None, data.at) else Kept(data, document.version)
 
-def measured_alike(kept: Kept | None, section: Section, at: Circumstances) -> bool:
-    """Whether what is kept is what measuring again would give: same version, data, scale, seeds."""
-    return kept is not None and kept.data.at == at and kept.by_this_version(section)
+    return read_document(path, kept)

@@ -7,11 +7,13 @@ searches calibrate the law's a and c, its power and sharpness stay.
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from noisescale.errors import InputError
 from noisescale.paper.batches import LEARNING_RATE, MOMENTUM, N_CLASSES, N_TRAIN
 from noisescale.paper.scaling import Setting, setting
 from noisescale.paper.shipped import folder
@@ -94,22 +96,28 @@ def read_predictions() -> tuple[Prediction, ...]:
     place = folder()
     if place is None or not (place / PREDICTIONS).exists():
         return ()
-    rows = pd.read_csv(place / PREDICTIONS).to_dict("records")
-    return tuple(
-        Prediction(
-            Case(
-                float(row["learning_rate"]),
-                float(row["momentum"]),
-                int(row["n_train"]),
-                int(row["steps"]),
-                str(row["data"]),
-                tuple(json.loads(row["hidden_widths"])),
-                str(row["role"]),
-            ),
-            float(row["predicted"]),
-            float(row["low"]),
-            float(row["high"]),
-            str(row["branch"]),
-        )
-        for row in rows
+    try:
+        rows = pd.read_csv(place / PREDICTIONS).to_dict("records")
+        return tuple(_prediction(row) for row in rows)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{place / PREDICTIONS} cannot be read ({error}): install noisescale again."
+        ) from None
+
+
+def _prediction(row: Mapping[Any, Any]) -> Prediction:
+    return Prediction(
+        Case(
+            float(row["learning_rate"]),
+            float(row["momentum"]),
+            int(row["n_train"]),
+            int(row["steps"]),
+            str(row["data"]),
+            tuple(json.loads(row["hidden_widths"])),
+            str(row["role"]),
+        ),
+        float(row["predicted"]),
+        float(row["low"]),
+        float(row["high"]),
+        str(row["branch"]),
     )

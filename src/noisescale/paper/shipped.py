@@ -5,6 +5,7 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
+from noisescale.errors import InputError
 from noisescale.paper.documents import Kept, read
 from noisescale.paper.runs import Runs
 from noisescale.paper.section import Measured, Section
@@ -28,7 +29,7 @@ def shipped_path(place: Path, section: Section) -> Path:
 
 @cache
 def shipped(section: Section) -> Kept | None:
-    """A section's data at full scale; None if none are shipped that this version can read."""
+    """A section's data at full scale; None if none are shipped."""
     place = folder()
     return None if place is None else read(shipped_path(place, section), section, _tables(place))
 
@@ -41,4 +42,9 @@ def runs_of(data: Measured) -> Iterator[Runs]:
 
 @cache
 def _tables(place: Path) -> TableSource:
-    return TableSource(place)
+    try:
+        return TableSource(place)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the tables of runs in {place} cannot be read ({error}): install noisescale again."
+        ) from None
