@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from noisescale.errors import InputError
+from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
 from noisescale.noise.batch_law import PAPER_LAW, BatchSizeLaw
 from noisescale.paper.law import calibrated
@@ -36,6 +37,7 @@ class StoredRuns:
         self.data = self
         self.name, self.seeds, self._store = data, seeds, store
         self.at = Circumstances("full", seeds, data, True, "")
+        self.progress = Progress()
 
     def runs(self, plan: Sequence[RunConfig]) -> Runs:
         try:

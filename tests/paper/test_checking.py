@@ -152,6 +152,8 @@ def test_what_is_wrong_is_found_and_shown(told):
     page = check_part(wrong, page_environment())
     assert "What refutes agreement" in page
     assert escape(wrong.runs.alarms[0].what) in page
+    none = check_part(replace(found, runs=replace(found.runs, pairs=[])), page_environment())
+    assert "<svg" not in none  # there is nothing to draw
 
 
 @pytest.fixture

@@ -22,9 +22,10 @@ def check_part(check: SpotCheck | None, environment: Environment) -> str:
     """As HTML, everything from data escaped; None is a check that has not ended yet."""
     environment.filters["percent"] = _percent
     text = (resources.files(__package__) / "checked.html").read_text(encoding="utf-8")
+    pairs = check.runs.pairs if check is not None and check.runs is not None else []
     return environment.from_string(text).render(
         check=check,
-        pictures=() if check is None or check.runs is None else (draw_check(check.runs.pairs),),
+        pictures=(draw_check(pairs),) if pairs else (),
         regimes=_NAMES,
         margin=MARGIN,
         level=LEVEL,
