@@ -106,7 +106,7 @@ class NoiseRecord(Displayed):
                 high=estimate.high,
                 learning_rate=learning_rate,
                 momentum=momentum,
-                noise_scale=self._scale(learning_rate, batch.n_examples, momentum),
+                noise_scale=self.scale(learning_rate, batch.n_examples, momentum),
             )
         )
         return True
@@ -241,7 +241,8 @@ class NoiseRecord(Displayed):
         scale = "" if g is None else f", noise scale {g:.4g}"
         return f"{self.whole.described()}{counted}{scale}"
 
-    def _scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
+    def scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
+        """The paper's g of one update; NaN if it is not known, with a note if it is not defined."""
         usable = math.isfinite(learning_rate) and learning_rate > 0 and 0 <= momentum < 1
         if self.n_train is None or not usable:
             return math.nan
