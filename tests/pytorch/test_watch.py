@@ -16,6 +16,7 @@ from noisescale.errors import InputError  # noqa: E402
 from noisescale.noise.watch.record import WatchWarning  # noqa: E402
 from noisescale.torch import watch  # noqa: E402
 from noisescale.torch.loss_weight import row_weight  # noqa: E402
+from noisescale.torch.optimizers import adam_metric  # noqa: E402
 from oracles.example_gradients import contributions, noise_of  # noqa: E402
 from pytorch.watched_net import Net, close, data, last, made, sgd, update, wanted  # noqa: E402
 
@@ -739,6 +740,50 @@ def test_adam_is_measured_from_its_second_step_on():
     with pytest.warns(WatchWarning, match="needs the second moments"):
         update(model, optimizer, x, y)
     update(model, optimizer, x, y)  # said once
+
+
+FORMS = {
+    "Adam": (torch.optim.Adam, {}),
+    "Adam, large eps": (torch.optim.Adam, {"eps": 0.1}),
+    "amsgrad": (torch.optim.Adam, {"amsgrad": True}),
+    "amsgrad, a loop": (torch.optim.Adam, {"amsgrad": True, "foreach": False}),
+    "amsgrad, foreach": (torch.optim.Adam, {"amsgrad": True, "foreach": True}),
+    "amsgrad, fused": (torch.optim.Adam, {"amsgrad": True, "fused": True}),
+    "AdamW": (torch.optim.AdamW, {"weight_decay": 0.0}),
+    "AdamW, amsgrad": (torch.optim.AdamW, {"weight_decay": 0.0, "amsgrad": True}),
+    "NAdam": (torch.optim.NAdam, {"eps": 0.1}),
+    "SparseAdam": (torch.optim.SparseAdam, {"eps": 0.1}),
+    "RAdam": (torch.optim.RAdam, {}),
+    "Adamax": (torch.optim.Adamax, {}),
+    "Adagrad": (torch.optim.Adagrad, {"initial_accumulator_value": 1.0}),
+    "RMSprop": (torch.optim.RMSprop, {}),
+    "Adafactor": (torch.optim.Adafactor, {}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_metric_is_what_the_step_divides_by(form):
+    """By the step that a tiny learning rate makes, without an average of gradients."""
+    kind, options = FORMS[form]
+    x, y = data()
+    model, rate = nn.Linear(x.shape[1], 3, bias=False).double(), 1e-9
+    optimizer = kind(model.parameters(), lr=rate, **options)
+    for group in optimizer.param_groups:
+        if "betas" in group:
+            group["betas"] = (0.0, 0.5)
+    for scale in (10.0, 1.0, 0.1, 0.01):
+        optimizer.zero_grad()
+        (scale * F.cross_entropy(model(x.double()), y % 3)).backward()
+        before, g = model.weight.detach().clone(), model.weight.grad.clone()
+        if form == "SparseAdam":
+            model.weight.grad = g.to_sparse()
+        optimizer.step()
+    metric = adam_metric(optimizer, dict(model.named_parameters()))
+    if form in ("RAdam", "Adamax", "Adagrad", "RMSprop", "Adafactor"):
+        assert metric is None
+    else:
+        divisor = g * rate / (before - model.weight.detach())
+        torch.testing.assert_close(metric["weight"].rsqrt(), divisor, rtol=1e-5, atol=0.0)
 
 
 @pytest.mark.parametrize(
