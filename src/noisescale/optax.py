@@ -34,7 +34,7 @@ import numpy as np
 from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.watch.ratio import LARGEST, RunningRatio
-from noisescale.noise.watch.record import NoiseRecord, Row
+from noisescale.noise.watch.record import NO_NOISE, NoiseRecord, Row
 
 __all__ = ["WatchNoiseState", "read_noise", "watch_noise"]
 
@@ -191,6 +191,8 @@ def read_noise(state: Any) -> NoiseRecord:
             "updates were not the mean of the example_gradients"
         )
     if record.whole.n_updates:
+        if record.whole.noise == 0:
+            record.note(NO_NOISE)
         estimate = record.interval()
         row = Row(
             update=step,

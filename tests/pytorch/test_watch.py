@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -740,6 +741,40 @@ def test_adam_is_measured_from_its_second_step_on():
     with pytest.warns(WatchWarning, match="needs the second moments"):
         update(model, optimizer, x, y)
     update(model, optimizer, x, y)  # said once
+
+
+def test_warnings_point_to_the_line_that_led_to_them():
+    """Not to the library's, nor to that of PyTorch which calls its hook."""
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch(model, optimizer, every=1)
+    with pytest.warns(WatchWarning, match="watched already") as first:
+        watch(model, optimizer, every=1)
+    F.cross_entropy(model(torch.randn(8, 3)), torch.arange(8) % 3, reduction="sum").backward()
+    with pytest.warns(WatchWarning, match="a sum over the batch") as second:
+        optimizer.step()
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    for (one,), call in ((first, "watch(model, optimizer, every=1)"), (second, "optimizer.step()")):
+        assert Path(one.filename) == Path(__file__)
+        assert lines[one.lineno - 1].strip() == call
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_examples_that_are_alike_have_no_noise(kind):
+    """Not one of 1e-8 with an interval, whatever the precision."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 20), nn.Tanh(), nn.Linear(20, 3)).to(kind)
+    x, y = torch.randn(1, 7, dtype=kind).expand(33, 7), torch.zeros(33, dtype=torch.long)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    noise = watch(model, optimizer, every=1, per_layer=True)
+    for _ in range(6):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert noise.critical_batch_size is None
+    assert noise.interval().low == 0.0
+    assert noise.layers["critical_batch_size"].isna().all()
+    assert any("alike within rounding" in note for note in noise.notes)
 
 
 FORMS = {
