@@ -193,7 +193,7 @@ def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, N
     if over == "learning_rate":
         runs = per_example(runs)
     diverged = runs["status"] == "diverged"
-    scores = _scores(runs, diverged, metric)
+    scores = reached_by(runs, metric)
     runs = pd.DataFrame(
         {
             # Far beyond what anybody tries; logarithms and their errors stay finite.
@@ -216,8 +216,9 @@ def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, N
     return table, ~by_size.loc[table.columns].to_numpy(bool)
 
 
-def _scores(runs: pd.DataFrame, diverged: "pd.Series[bool]", metric: str) -> "pd.Series[float]":
+def reached_by(runs: pd.DataFrame, metric: str) -> "pd.Series[float]":
     """What each run reached: chance where it diverged, or the worst score if that is not known."""
+    diverged = runs["status"] == "diverged"
     good = runs[~diverged]
     if metric in _ACCURACIES:
         reached = check_numbers(good, metric, "from 0 to 1", lambda v: 0 <= v <= 1)
