@@ -77,7 +77,7 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def from_json(value: Any, nothing: Collection[str] = ("n_train",)) -> Any:
+def from_json(value: Any, nothing: Collection[str] = ("n_train", "decay")) -> Any:
     """What :func:`to_json` was given; the names in ``nothing`` may be None, others are NaN."""
     if isinstance(value, dict):
         return {

@@ -91,27 +91,140 @@ def test_a_noise_within_rounding_is_none(kind, noise):
         assert record.notes == ()
 
 
-def test_averages_that_forget():
-    """The recursion against weights that are written out."""
-    rng = np.random.default_rng(1)
-    s, n = rng.normal(3, 1, 40), rng.normal(5, 1, 40)
-    for decay in (0.0, 0.9):
-        ratio = RunningRatio(decay=decay)
+WEIGHTS = {
+    None: lambda u, U: ((u + 0.5) / U) ** 3,
+    0.0: lambda u, U: np.ones(len(u)),
+    0.9: lambda u, U: 0.9 ** (U - u - 0.5),
+}
+
+
+@pytest.mark.parametrize("decay", list(WEIGHTS))
+def test_the_running_answer_by_definition(decay):
+    """Weights that are written out, eight groups of equal weight, Student's t, Fieller."""
+    rng, U = np.random.default_rng(1), 40
+    s, n = rng.normal(3, 1, U), rng.normal(5, 1, U)
+    ratio = RunningRatio(decay=decay)
+    for pair in zip(s, n, strict=True):
+        assert ratio.take(*pair)
+    w = WEIGHTS[decay](np.arange(U), U)
+    w = w / w.sum()
+    mean = [np.average(x, weights=w) for x in (s, n)]
+    assert (ratio.signal, ratio.noise) == pytest.approx(mean, rel=1e-5)
+    groups = [
+        np.flatnonzero(np.floor((np.cumsum(w) - w / 2) * 8).astype(int) == k) for k in range(8)
+    ]
+    groups = [g for g in groups if len(g)]
+    away = np.array([[np.average(x[g], weights=w[g]) for x in (s, n)] for g in groups]) - mean
+    cov = sum(w[g].sum() * np.outer(a, a) for g, a in zip(groups, away, strict=True))
+    cov = cov / (len(groups) - 1)
+    assert ratio.signal_estimate.std == pytest.approx(math.sqrt(cov[0, 0]), rel=1e-4)
+    assert ratio.noise_estimate.std == pytest.approx(math.sqrt(cov[1, 1]), rel=1e-4)
+    # Fieller: at both ends the difference is t standard errors from zero.
+    estimate, t = ratio.interval(0.9), stats.t.ppf(0.95, len(groups) - 1)
+    for r in (estimate.low, estimate.high):
+        variance = cov[1, 1] - 2 * r * cov[0, 1] + r**2 * cov[0, 0]
+        assert abs(mean[1] - r * mean[0]) == pytest.approx(t * math.sqrt(variance), rel=1e-3)
+    assert estimate.low < ratio.critical_batch_size < estimate.high
+
+
+def test_updates_are_weighed_not_readings():
+    """Dense readings of the first half, and every tenth later: the mean over updates alike."""
+    ratio = RunningRatio(decay=0.0)
+    for u in (*range(500), *range(509, 1000, 10)):
+        ratio.take(1.0 if u < 500 else 3.0, 1.0, u)
+    assert ratio.signal == pytest.approx(2.0, rel=0.02)
+    assert ratio.n_updates == 550
+    assert ratio.described().endswith("(550 of 1,000 updates measured)")
+
+
+@pytest.mark.parametrize("n", [300, 3_000, 30_000])
+def test_the_answer_is_of_the_recent_half(n):
+    """|G|^2 falls from 100 to 1 at a quarter of the run: the answer at the end knows nothing of it."""
+    ratio, every = RunningRatio(), max(1, n // 1000)
+    for u in range(0, n, every):
+        ratio.take(100.0 if u < n / 4 else 1.0, 10.0, u)
+    share = 0.25**4  # of the weight that the first quarter has
+    assert ratio.signal == pytest.approx(1 + 99 * share, rel=0.1)
+    assert ratio.window[0] == pytest.approx(0.47 * n, rel=0.01)
+    assert ratio.latest().value == pytest.approx(10.0)
+
+
+def test_a_fixed_memory_is_counted_in_updates():
+    """Every tenth update measured: 0.99 forgets after a hundred updates, not readings."""
+    ratio = RunningRatio(decay=0.99)
+    for u in range(0, 4000, 10):
+        ratio.take(9.0 if u < 3000 else 1.0, 2.0, u)
+    assert ratio.signal == pytest.approx(1 + 8 * 0.99**1000, abs=1e-3)
+
+
+HEAVY_TAILS = {
+    "normal": lambda rng, n: 1 + rng.normal(size=n),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+    "lognormal": lambda rng, n: rng.lognormal(0, 1, n),
+    "wide lognormal": lambda rng, n: rng.lognormal(0, 2, n),
+    "Student's t with 3 degrees of freedom": lambda rng, n: np.abs(rng.standard_t(3, n)),
+    "gamma 0.2": lambda rng, n: rng.gamma(0.2, 1.0, n),
+}
+
+
+@pytest.mark.parametrize("tail", list(HEAVY_TAILS))
+def test_heavy_tails_are_left_as_they_are(tail):
+    """At most one reading in 2,000 is called a spike, and the mean keeps to a percent."""
+    x = HEAVY_TAILS[tail](np.random.default_rng(4), 8_000)
+    ratio = RunningRatio(decay=0.0)
+    for value in x:
+        ratio.take(value, 1.0)
+    assert ratio.n_spikes <= 4
+    assert ratio.signal == pytest.approx(x.mean(), rel=0.01)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_spike_is_left_out_and_counted(which):
+    clean, spiky, rng = RunningRatio(), RunningRatio(), np.random.default_rng(5)
+    for u, pair in enumerate(rng.lognormal(0, 1, (200, 2))):
+        clean.take(*pair, u)
+        high = pair.copy()
+        if u in (40, 90, 91):
+            high[which] *= 1e5
+        assert spiky.take(*high, u) == (u not in (40, 90, 91))
+    assert (spiky.n_spikes, spiky.n_updates) == (3, 197)
+    assert spiky.interval().value == pytest.approx(clean.interval().value, rel=0.1)
+    assert "3 spikes left out" in spiky.described()
+
+
+def test_a_level_that_stays_is_no_spike():
+    """After a jump by a factor of 1,000 the readings count again within 16 of them."""
+    ratio, rng = RunningRatio(), np.random.default_rng(6)
+    for u, pair in enumerate(rng.lognormal(0, 0.5, (400, 2))):
+        ratio.take(*(pair * (1e3 if u >= 200 else 1)), u)
+    assert ratio.n_spikes <= 16
+    assert ratio.signal > 500
+
+
+def drifting(rng, n, correlation, drift):
+    """Readings whose logarithms are an autoregression around a level that moves."""
+    steps = rng.normal(size=(n, 2)) * math.sqrt(1 - correlation**2)
+    noise = np.empty((n, 2))
+    noise[0] = steps[0] / math.sqrt(1 - correlation**2)
+    for k in range(1, n):
+        noise[k] = correlation * noise[k - 1] + steps[k]
+    level = np.exp(-drift * np.arange(n) / n)
+    return level * np.exp(0.4 * noise[:, 0]), np.exp(0.4 * noise[:, 1]), level * math.exp(0.08)
+
+
+@pytest.mark.parametrize(("correlation", "drift"), [(0.0, 0.0), (0.9, 0.0), (0.5, 1.5)])
+def test_the_interval_counts_dependence_and_drift(correlation, drift):
+    """120 runs of 400 readings each: the window's own ratio lies inside in 95 % of them."""
+    rng, hits, runs = np.random.default_rng(8), 0, 120
+    w = WEIGHTS[None](np.arange(400), 400)
+    for _ in range(runs):
+        s, n, level = drifting(rng, 400, correlation, drift)
+        ratio = RunningRatio()
         for pair in zip(s, n, strict=True):
-            assert ratio.take(*pair)
-        w = (decay or 1.0) ** np.arange(39, -1, -1.0)
-        mean = [np.average(x, weights=w) for x in (s, n)]
-        cov = np.cov(s, n, aweights=w) * (w**2).sum() / w.sum() ** 2
-        assert (ratio.signal, ratio.noise) == pytest.approx(mean)
-        assert ratio.signal_estimate.std == pytest.approx(math.sqrt(cov[0, 0]))
-        assert ratio.noise_estimate.std == pytest.approx(math.sqrt(cov[1, 1]))
-        # Fieller: at both ends the difference is t standard errors from zero.
-        estimate = ratio.interval(0.9)
-        t = stats.t.ppf(0.95, w.sum() ** 2 / (w**2).sum() - 1)
-        for r in (estimate.low, estimate.high):
-            variance = cov[1, 1] - 2 * r * cov[0, 1] + r**2 * cov[0, 0]
-            assert abs(mean[1] - r * mean[0]) == pytest.approx(t * math.sqrt(variance))
-        assert estimate.low < ratio.critical_batch_size < estimate.high
+            ratio.take(*pair)
+        hits += math.exp(0.08) / np.average(level, weights=w) in ratio.interval()
+    floor = 0.95 if correlation < 0.9 else 0.9  # a memory as long as the groups' length
+    assert hits / runs > floor - 3 * math.sqrt(0.95 * 0.05 / runs)
 
 
 @pytest.mark.parametrize(("strength", "n"), [(1.5, 12), (0.35, 30), (0.1, 30)])
@@ -119,7 +232,7 @@ def test_intervals_cover_at_their_rate(strength, n):
     """2,000 runs of normal readings, the last of which hardly resolve |G|^2."""
     rng, hits, true = np.random.default_rng(7), 0, 4.0 / strength
     for _ in range(2000):
-        ratio = RunningRatio()
+        ratio = RunningRatio(decay=0.0)
         for s, noise in zip(rng.normal(strength, 1, n), rng.normal(4, 1, n), strict=True):
             ratio.take(s, noise)
         hits += true in ratio.interval()
@@ -130,8 +243,8 @@ def test_intervals_cover_at_their_rate(strength, n):
 
 
 def test_what_is_not_resolved_has_a_lower_bound():
-    ratio = RunningRatio()
-    rng = np.random.default_rng(0)
+    ratio = RunningRatio(decay=0.0)
+    rng = np.random.default_rng(2)
     for s, n in zip(rng.normal(0, 1, 50), rng.normal(5, 1, 50), strict=True):
         ratio.take(s, n)
     assert ratio.critical_batch_size is None

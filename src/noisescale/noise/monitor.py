@@ -18,16 +18,18 @@ from noisescale.noise.watch.ratio import RunningRatio
 
 @dataclass(repr=False)
 class NoiseScaleMonitor(RunningRatio):
-    """Averages |G|^2 and tr S over updates; their ratio is the critical batch size.
+    """Averages |G|^2 and tr S over recent updates; their ratio is the critical batch size.
 
     Each update needs the squared norms of two mean gradients, over a small and a large batch (the
     small one may be one device's share of the large one). A norm that is not finite, as in a step
     that mixed precision throws away, is left out and counted.
 
     Attributes:
-        decay: 0 averages over all updates alike; 0.99 forgets after about a hundred.
+        decay: None averages over the recent half of the run so far, 0 over all updates alike;
+            0.99 forgets after about a hundred updates.
         n_updates: updates taken in.
         n_skipped: updates left out, because a norm was not finite.
+        n_spikes: updates left out, because they were far beyond their neighbours.
 
     >>> import noisescale as ns
     >>> monitor = ns.NoiseScaleMonitor()

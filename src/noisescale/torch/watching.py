@@ -51,7 +51,7 @@ class Watch(NoiseRecord):
         examples: int | None,
         reduction: str,
         norm: str,
-        decay: float,
+        decay: float | None,
         per_layer: bool,
         unit: str,
         uncovered: str,
@@ -109,6 +109,11 @@ class Watch(NoiseRecord):
         """Whether a backward pass of the coming update was seen; never if it is not measured."""
         return bool(self._observer.update.passes)
 
+    @property
+    def n_seen(self) -> int:
+        """Updates so far, measured or not."""
+        return self.n_updates
+
     def step(self, loss_scale: float | None = None) -> None:
         """An update is about to be made: take its reading. The optimiser calls it, if given.
 
@@ -127,7 +132,7 @@ class Watch(NoiseRecord):
             except Warning:  # which somebody wants as an error
                 raise
             except Exception as error:  # a run goes on whatever happens in here
-                self.whole.n_skipped += 1
+                self.whole.lose()
                 self.note(failure(error), warn=True)
         self.n_updates += 1
         if self._pace is None:
@@ -178,7 +183,7 @@ class Watch(NoiseRecord):
     def _read(self, update: Update, scale: float) -> None:
         observer = self._observer
         if observer.n_discarded:
-            self.whole.n_skipped += observer.n_discarded
+            self.whole.lose(observer.n_discarded)
             observer.n_discarded = 0
         if update.trouble == NO_METRIC and self.n_updates == 0:
             return  # Adam has no second moments before its first step
@@ -320,7 +325,7 @@ def watch(
     examples: int | None = None,
     reduction: str = "mean",
     norm: str = "l2",
-    decay: float = 0.99,
+    decay: float | None = None,
     per_layer: bool = False,
     unit: str = "example",
     uncovered: str = "func",
@@ -346,7 +351,8 @@ def watch(
             that they add up to the mean over all of them.
         norm: ``"l2"``, or ``"adam"``: gradients divided by the roots of the optimiser's second
             moments, as its step divides them.
-        decay: 0 averages over all readings alike; 0.99 forgets after about a hundred.
+        decay: None averages over the recent half of the run so far, so that the answer follows
+            it; 0.99 forgets after about a hundred updates, 0 never.
         per_layer: whether ``watch.layers`` tells the same of each layer.
         unit: batch sizes in ``"example"``s, or in ``"token"``s: valid ones, of sequences that stay
             the independent examples; the loss is then a mean (or sum) over valid tokens.

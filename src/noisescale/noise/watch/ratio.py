@@ -53,7 +53,7 @@ class Averages(NamedTuple):
     Attributes:
         blocks: (128, 3), of each block of updates: how many updates its readings stand for, and
             the sums of s and n over these.
-        recent: (31, 2), the latest s and n, the newest last; NaN before there are as many.
+        recent: (31, 2), the latest s and n, the newest last; zeros before there are as many.
         length: updates in a block.
         first: the number of the first block, counted in blocks from the run's beginning.
         last: the last update that was taken in; -1 before there is one.
@@ -75,7 +75,7 @@ def no_readings(decay: float | None, xp: Any = np) -> Averages:
     """Before the first reading; a fixed memory of m updates has blocks of m/16."""
     length = 1 if not decay else max(1, round(1 / (1 - decay) / 16))
     whole = [xp.asarray(v, dtype=xp.int32) for v in (length, 0, -1, 0, 0, 0)]
-    recent = xp.full((_NEIGHBOURS, 2), xp.nan)
+    recent = xp.zeros((_NEIGHBOURS, 2))
     return Averages(xp.zeros((_BLOCKS, 3)), recent, *whole)
 
 
@@ -87,7 +87,7 @@ def with_reading(
     largest = min(LARGEST, math.sqrt(float(np.finfo(a.blocks.dtype).max)) / 16)
     finite = xp.all(xp.abs(reading) <= largest)  # NaN is not
     reading = xp.where(finite, reading, 0.0)
-    spike = finite & _is_far(reading, a.recent, xp)
+    spike = finite & _is_far(reading, a, xp)
     taken = finite & ~spike
 
     # Blocks: two, four, ... become one, or the oldest leave.
@@ -116,23 +116,24 @@ def with_reading(
     )
 
 
-def _is_far(reading: Any, recent: Any, xp: Any) -> Any:
+def _is_far(reading: Any, a: Averages, xp: Any) -> Any:
     """Whether a reading is a spike, for its own logarithm against those of its neighbours.
 
     It is 30 times their median, and six of their usual deviations beyond it: a heavy tail has
     many large readings, so its deviations are large, and nothing is left out.
     """
-    tiny = np.finfo(recent.dtype).tiny
-    n = xp.sum(~xp.isnan(recent[:, 0]))
-    logs = xp.log(xp.abs(recent) + tiny)
-    median = _median(logs, n, xp)
-    usual = 1.4826 * _median(xp.abs(logs - median), n, xp)
+    tiny = np.finfo(a.recent.dtype).tiny
+    n = xp.minimum(a.n_taken + a.n_spikes, _NEIGHBOURS)
+    missing = xp.arange(_NEIGHBOURS)[:, None] < _NEIGHBOURS - n
+    logs = xp.log(xp.abs(a.recent) + tiny)
+    median = _median(xp.where(missing, xp.inf, logs), n, xp)
+    usual = 1.4826 * _median(xp.where(missing, xp.inf, xp.abs(logs - median)), n, xp)
     beyond = xp.log(xp.abs(reading) + tiny) - median
     return (n >= _FEWEST) & xp.any(beyond > xp.maximum(_FAR, _DEVIATIONS * usual))
 
 
 def _median(rows: Any, n: Any, xp: Any) -> Any:
-    """Of n rows; the others are NaN, which sorting puts last."""
+    """Of n rows; the others are infinite, which sorting puts last."""
     ordered = xp.sort(rows, axis=0)
     return (ordered[xp.maximum(n - 1, 0) // 2] + ordered[n // 2]) / 2
 
@@ -176,6 +177,16 @@ class RunningRatio:
         self._averages = no_readings(self.decay)
         self._lost = 0  # updates of which there is no reading at all
 
+    @classmethod
+    def of(cls, averages: Averages, decay: float | None) -> "RunningRatio":
+        """With averages that were made elsewhere, such as by JAX."""
+        made = cls(decay=decay)
+        kinds = (v.dtype for v in made._averages)
+        made._averages = Averages(
+            *(np.asarray(v, dtype=k) for v, k in zip(averages, kinds, strict=True))
+        )
+        return made
+
     @property
     def n_updates(self) -> int:
         """Readings taken in."""
@@ -214,7 +225,7 @@ class RunningRatio:
         """
         before = self._averages
         number = before.last + 1 if update is None else max(int(update), int(before.last) + 1)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # infinity minus infinity, before any reading
             self._averages = with_reading(before, signal, noise, number, self.decay)
         return bool(self._averages.n_taken > before.n_taken)
 
@@ -289,31 +300,32 @@ class RunningRatio:
             raise InputError(f"the state holds something else than numbers ({error}).") from None
         if wrong := next((k for k, v in own.items() if kept[k].shape != v.shape), None):
             raise InputError(f"the state's {wrong} has shape {kept[wrong].shape}.")
-        self._averages, self._lost = Averages(**kept), check_whole("lost", state["lost"])
-
-    def described(self) -> str:
-        """The answer in a line, with the part of the run that it is an average of."""
-        estimate, (begin, end) = self.estimate, self.window
-        shown = (
-            f"not resolved yet, at least {estimate.low:.3g},"
-            if math.isnan(estimate.value)
-            else str(estimate)
+        self._averages, self._lost = (
+            Averages(**kept),
+            check_whole("lost", state["lost"], at_least=0),
         )
+
+    def described(self, n_seen: int | None = None) -> str:
+        """The answer in a line, with the part of the run that it is an average of.
+
+        ``n_seen`` says how many updates there were, if more than the last that was taken in.
+        """
+        begin, end = self.window
         part = "" if begin == 0 else f", averaged over updates {begin:,} to {end:,}"
-        left_out = [
-            f"{n} {what}"
-            for n, what in ((self.n_skipped, "skipped"), (self.n_spikes, _spikes(self.n_spikes)))
-            if n
-        ]
-        measured = f"{self.n_updates:,} of {end:,} updates measured"
-        return f"critical batch size {shown}{part} ({', '.join([measured, *left_out])})"
+        counts = [f"{self.n_updates:,} of {n_seen or end:,} updates measured"]
+        if self.n_skipped:
+            counts.append(f"{self.n_skipped:,} skipped")
+        if self.n_spikes:
+            counts.append(f"{self.n_spikes:,} spike{'s' * (self.n_spikes > 1)} left out")
+        return f"critical batch size {in_words(self.estimate)}{part} ({', '.join(counts)})"
 
     def _interval(self, weights: Array, level: float) -> Estimate:
         means, covariance, k = self._groups(weights)
         n = self.n_updates
         if k < 2:
             return Estimate(math.nan, low=0.0, high=math.inf, n=n)
-        (s, noise), ((var_s, both), (_, var_n)) = means, covariance
+        s, noise = means.tolist()
+        (var_s, both), (_, var_n) = covariance.tolist()
         t = float(stdtrit(k - 1, 0.5 + level / 2))
         a, b, c = s**2 - t**2 * var_s, noise * s - t**2 * both, noise**2 - t**2 * var_n
         root = math.sqrt(max(b**2 - a * c, 0.0))
@@ -354,5 +366,10 @@ class RunningRatio:
         return average, (away.T * weight[some]) @ away / max(k - 1, 1), k
 
 
-def _spikes(n: int) -> str:
-    return "spike left out" if n == 1 else "spikes left out"
+def in_words(b: Estimate) -> str:
+    """A critical batch size with its interval, or what is known while it is not resolved.
+
+    >>> in_words(Estimate(math.nan, low=12.3, high=math.inf))
+    'not resolved yet, at least 12.3'
+    """
+    return f"not resolved yet, at least {b.low:.3g}" if math.isnan(b.value) else str(b)

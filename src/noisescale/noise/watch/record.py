@@ -8,12 +8,13 @@ the critical batch size and the noise scale.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_choice, check_number, check_whole
 from noisescale.errors import InputError, warn_user
 from noisescale.noise.scale import noise_scale
-from noisescale.noise.watch.ratio import RunningRatio
+from noisescale.noise.watch.ratio import LATEST, RunningRatio, in_words
 from noisescale.noise.watch.reading import Batch
 from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from noisescale.noise.watch.advice import Advice
 
+_RECENT = 101  # readings
+_FEW = 20  # readings, of which the last tenth is not told apart
 NO_NOISE = "the gradients of a batch's examples are alike within rounding: their tr S is taken as 0"
 UNITS = ("example", "token")
 
@@ -36,7 +39,7 @@ class WatchWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Row:
-    """One measured update: its own readings, then the running answer."""
+    """One measured update: its own readings, the running answer, and that of the last tenth."""
 
     update: int
     n_examples: int
@@ -49,6 +52,9 @@ class Row:
     learning_rate: float
     momentum: float
     noise_scale: float
+    latest: float = math.nan
+    latest_low: float = math.nan
+    latest_high: float = math.nan
 
 
 class NoiseRecord(Displayed):
@@ -56,7 +62,8 @@ class NoiseRecord(Displayed):
 
     Args:
         n_train: the size of the training set, for the noise scale.
-        decay: 0 averages over all readings alike; 0.99 forgets after about a hundred.
+        decay: None averages over the recent half of the run; 0.99 forgets after about a hundred
+            updates, 0 never.
         unit: what batch sizes are counted in, ``"example"`` or ``"token"``.
 
     >>> record = NoiseRecord(n_train=1000, decay=0.0)
@@ -68,12 +75,12 @@ class NoiseRecord(Displayed):
     """
 
     def __init__(
-        self, *, n_train: int | None = None, decay: float = 0.99, unit: str = "example"
+        self, *, n_train: int | None = None, decay: float | None = None, unit: str = "example"
     ) -> None:
         self.n_train = None if n_train is None else check_whole("n_train", n_train, at_least=1)
         self.unit = check_choice("unit", unit, UNITS)
-        self.decay = check_number("decay", decay, "in [0, 1)", lambda v: 0 <= v < 1)
-        self.whole = RunningRatio(decay=self.decay)
+        self.whole = RunningRatio(decay=decay)
+        self.decay = self.whole.decay
         self.by_layer: dict[str, RunningRatio] = {}
         self.rows: list[Row] = []
         self._notes: list[str] = []
@@ -89,13 +96,14 @@ class NoiseRecord(Displayed):
     ) -> bool:
         """Take in one update; False if its readings were not finite, which is counted."""
         signal, trace = batch.readings
-        if not self.whole.take(signal, trace):
+        if not self.whole.take(signal, trace, update):
             return False
         for name, part in (layers or {}).items():
-            self.by_layer.setdefault(name, RunningRatio(decay=self.decay)).take(*part.readings)
+            ratio = self.by_layer.setdefault(name, RunningRatio(decay=self.decay))
+            ratio.take(*part.readings, update)
         if trace == 0:
             self.note(NO_NOISE)
-        estimate = self.interval()
+        estimate, latest = self.interval(), self.latest()
         self.rows.append(
             Row(
                 update=update,
@@ -109,9 +117,18 @@ class NoiseRecord(Displayed):
                 learning_rate=learning_rate,
                 momentum=momentum,
                 noise_scale=self.scale(learning_rate, batch.n_examples, momentum),
+                latest=latest.value,
+                latest_low=latest.low,
+                latest_high=latest.high,
             )
         )
         return True
+
+    def average_again(self) -> None:
+        """Average the rows anew."""
+        self.whole = RunningRatio(decay=self.decay)
+        for row in self.rows:
+            self.whole.take(row.gradient_sq_norm, row.trace, row.update)
 
     @property
     def critical_batch_size(self) -> float | None:
@@ -119,8 +136,17 @@ class NoiseRecord(Displayed):
         return self.whole.critical_batch_size
 
     def interval(self, level: float = 0.95) -> Estimate:
-        """The critical batch size with its interval; a lower bound alone while not resolved."""
+        """The critical batch size over the window; a lower bound alone while not resolved."""
         return self.whole.interval(level)
+
+    def latest(self, level: float = 0.95) -> Estimate:
+        """The same over the last tenth of the run so far."""
+        return self.whole.latest(level)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The updates that the answer is an average over: from, and up to but without."""
+        return self.whole.window
 
     @property
     def gradient_sq_norm(self) -> Estimate:
@@ -134,12 +160,22 @@ class NoiseRecord(Displayed):
 
     @property
     def noise_scale(self) -> float | None:
-        """The paper's g = epsilon (N/B - 1)/(1 - m) at the last reading.
+        """The paper's g = epsilon (N/B - 1)/(1 - m), now: at the last reading's learning rate.
 
-        None without ``n_train``, a reading, or an optimiser that has a learning rate and momentum.
+        B is the usual batch size, as an epoch's last batch may be shorter. None without
+        ``n_train``, a reading, or an optimiser that is plain SGD.
         """
-        value = self.rows[-1].noise_scale if self.rows else math.nan
+        if not self.rows:
+            return None
+        row = self.rows[-1]
+        value = row.noise_scale  # of a history that was read from a file, without n_train
+        if self.n_train is not None:
+            value = self.scale(row.learning_rate, self.usual("n_examples"), row.momentum)
         return None if math.isnan(value) else value
+
+    def usual(self, column: str) -> Any:
+        """The median of a column over the latest readings."""
+        return median_high(getattr(row, column) for row in self.rows[-_RECENT:])
 
     @property
     def history(self) -> "pd.DataFrame":
@@ -215,11 +251,15 @@ class NoiseRecord(Displayed):
             raise InputError(f"the state must have {sorted(wanted)}, got {shown}.")
         if state["unit"] != self.unit:
             raise InputError(f"the state counts in {state['unit']}s, this watch in {self.unit}s.")
-        self.whole.load_state_dict(state["whole"])
-        self.by_layer = {name: RunningRatio() for name in state["layers"]}
-        for name, ratio in self.by_layer.items():
-            ratio.load_state_dict(state["layers"][name])
         self.rows = [Row(**row) for row in state["history"]]
+        self.by_layer = {}
+        if "blocks" in state["whole"]:
+            self.whole.load_state_dict(state["whole"])
+            for name, kept in state["layers"].items():
+                self.by_layer[name] = RunningRatio()
+                self.by_layer[name].load_state_dict(kept)
+        else:  # of a version that kept other averages, without the readings of layers
+            self.average_again()
         self._notes = list(state["notes"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -227,6 +267,8 @@ class NoiseRecord(Displayed):
         return {
             "critical_batch_size": self.interval().to_dict()
             | {"high": self.interval().high if self.interval().has_interval else None},
+            "window": list(self.window),
+            "latest": self.latest().to_dict(),
             "gradient_sq_norm": self.gradient_sq_norm.to_dict(),
             "trace": self.trace.to_dict(),
             "noise_scale": self.noise_scale,
@@ -234,6 +276,7 @@ class NoiseRecord(Displayed):
             "n_train": self.n_train,
             "n_updates": self.whole.n_updates,
             "n_skipped": self.whole.n_skipped,
+            "n_spikes": self.whole.n_spikes,
             "notes": list(self._notes),
         }
 
@@ -241,7 +284,16 @@ class NoiseRecord(Displayed):
         g = self.noise_scale
         counted = "" if self.unit == "example" else f" (in {self.unit}s)"
         scale = "" if g is None else f", noise scale {g:.4g}"
-        return f"{self.whole.described()}{counted}{scale}"
+        latest = ""
+        if len(self.rows) >= _FEW:
+            since = round((1 - LATEST) * self.window[1])
+            latest = f"\n  over the latest updates, from {since:,} on: {in_words(self.latest())}"
+        return f"{self.whole.described(self.n_seen)}{counted}{scale}{latest}"
+
+    @property
+    def n_seen(self) -> int:
+        """Updates so far, measured or not."""
+        return self.whole.last + 1
 
     def scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
         """The paper's g of one update; NaN if it is not known, with a note if it is not defined."""
