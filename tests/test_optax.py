@@ -264,7 +264,7 @@ def test_a_state_that_was_saved_goes_on():
     ends = [chain.update(mean, s, w, example_gradients=each)[1] for s in (state, again)]
     one, other = (read_noise(end).whole.state_dict() for end in ends)
     assert one == other
-    assert one["n_updates"] == 7
+    assert one["n_taken"] == 7
 
 
 def test_bad_use_gets_a_sentence():

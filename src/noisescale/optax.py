@@ -52,8 +52,8 @@ class WatchNoiseState(NamedTuple):
 
     Attributes:
         n_updates: all updates so far, measured or not: what a schedule is asked at.
-        averages: those of :mod:`noisescale.noise.watch.ratio`. Measurements are skipped where a norm
-            was not finite or the updates were not the mean of the example gradients.
+        averages: those of :mod:`noisescale.noise.watch.ratio`. Measurements are skipped where a
+            norm was not finite or the updates were not the mean of the example gradients.
         latest: (2,), the number and the batch size of the last measured update.
         n_train: (2,), the size of the training set in digits of base 2^32; zeros if unknown.
         circumstances: (3,), decay, learning rate and momentum; NaN where unknown. (Fields of their

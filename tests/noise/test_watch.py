@@ -139,7 +139,7 @@ def test_updates_are_weighed_not_readings():
 
 @pytest.mark.parametrize("n", [300, 3_000, 30_000])
 def test_the_answer_is_of_the_recent_half(n):
-    """|G|^2 falls from 100 to 1 at a quarter of the run: the answer at the end knows nothing of it."""
+    """|G|^2 falls from 100 to 1 at a quarter of the run: the answer at the end is of the rest."""
     ratio, every = RunningRatio(), max(1, n // 1000)
     for u in range(0, n, every):
         ratio.take(100.0 if u < n / 4 else 1.0, 10.0, u)

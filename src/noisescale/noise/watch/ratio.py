@@ -1,6 +1,6 @@
 """The running answer: |G|^2 and tr S averaged over a recent share of a run, and their ratio.
 
-Every measured update gives unbiased readings s of |G|^2 and n of tr S. They are averaged separately,
+Every measured update gives unbiased readings s of |G|^2 and n of tr S. They are averaged apart,
 because the mean of ratios is biased; the critical batch size is the ratio of the averages. A run
 changes as it goes on, so the average is of its recent part: after U updates, update u has the
 weight (u/U)^3. Nineteen twentieths of the weight lie in the last half of the run, whether it has

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError, warn_user
 from noisescale.noise.scale import noise_scale
 from noisescale.noise.watch.ratio import LATEST, RunningRatio, in_words

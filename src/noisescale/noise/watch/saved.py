@@ -83,7 +83,10 @@ def _rows_of(text: str, path: Path) -> "list[Row]":
             raise ValueError(f"it has no column {lacking[0]}")
         kinds = dict.fromkeys(names, float) | {"update": int, "n_examples": int}
         columns = frame[names].astype(kinds)
-        return [Row(**row) for row in columns.to_dict("records")]
+        return [
+            Row(**dict(zip(names, row, strict=True)))
+            for row in columns.itertuples(index=False, name=None)
+        ]
     except ValueError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} is no history of a watched run: {reason}.") from None
