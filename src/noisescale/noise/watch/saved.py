@@ -62,6 +62,7 @@ def advice_from(record: "NoiseRecord") -> Advice:
     return advise(
         estimate,
         batch_size=record.usual("batch_size"),
+        latest=Estimate(row.latest, low=row.latest_low, high=row.latest_high),
         learning_rate=row.learning_rate,
         momentum=row.momentum,
         n_train=record.n_train,
