@@ -107,6 +107,98 @@ def test_the_noise_scale_follows_a_schedule():
     json.dumps(record.advice().to_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda chain: chain,
+        lambda chain: optax.inject_hyperparams(lambda weight: chain)(weight=1.0),
+        lambda chain: optax.apply_if_finite(chain, 3),
+        lambda chain: optax.MultiSteps(chain, 1),
+    ],
+    ids=["chain", "inject_hyperparams", "apply_if_finite", "MultiSteps"],
+)
+def test_a_schedule_is_asked_at_the_updates_that_were_made(wrapped):
+    """As sgd asks it, which is what the weights show, though every third alone is measured."""
+    w, x, y = start()
+    schedule = optax.linear_schedule(0.1, 0.0, 20)
+    watching = watch_noise(n_train=96, learning_rate=schedule)
+    chain = wrapped(optax.chain(watching, optax.sgd(schedule)))
+    state = chain.init(w)
+    each = example_gradients(w, x[:16], y[:16])
+    mean = jax.tree.map(lambda g: g.mean(0), each)
+    broken = jax.tree.map(lambda g: g * jnp.nan, mean)
+    for k in range(12):
+        if k == 5 and isinstance(state, optax.ApplyIfFiniteState):
+            state = chain.update(broken, state, w)[1]  # which sgd does not make
+        measured = {"example_gradients": each} if k % 3 == 0 else {}
+        updates, state = chain.update(mean, state, w, **measured)
+        if measured:
+            rate = -float(updates["bias"][0] / mean["bias"][0])
+            row = read_noise(state).rows[-1]
+            assert (row.update, row.learning_rate) == (k, pytest.approx(rate))
+            assert row.noise_scale == pytest.approx(rate * (96 / 16 - 1))
+
+
+@pytest.mark.parametrize("n_train", [15, 16, 50_000_001, 2**40 + 1, 2**62])
+def test_a_batch_is_at_most_the_training_set(n_train):
+    watching = watch_noise(n_train=n_train, learning_rate=0.5)
+    with jax.enable_x64(False):
+        w, x, y = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), start())
+        each = example_gradients(w, x[:16], y[:16])
+        mean = jax.tree.map(lambda g: g.mean(0), each)
+        state = watching.update(mean, watching.init(w), example_gradients=each)[1]
+    record, g = read_noise(state), float(optax.tree.get(state, "noise_scale"))
+    assert record.n_train == n_train
+    if n_train < 16:
+        assert record.noise_scale is None
+        assert np.isnan(g)
+        assert "more than n_train = 15" in record.notes[0]
+    else:
+        assert record.noise_scale == pytest.approx(0.5 * (n_train / 16 - 1))
+        assert g == pytest.approx(record.noise_scale, rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6, 0.0])
+def test_a_small_noise_does_not_cancel_in_float32(noise):
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(False):
+        each = {"w": jnp.asarray(1 + noise * rng.normal(size=(32, 400)), jnp.float32)}
+        mean = {"w": each["w"].mean(0)}
+        g = np.asarray(each["w"], float)
+        watching = watch_noise()
+        state = watching.update(mean, watching.init(mean), example_gradients=each)[1]
+        state = watching.update(mean, state, example_gradients=each)[1]
+    record, ratio = read_noise(state), float(state.critical_batch_size)
+    truth = g.var(axis=0, ddof=1).sum()
+    assert record.trace.value == pytest.approx(truth, rel=1e-2, abs=0)
+    if noise == 0:
+        assert np.isnan(ratio)
+        assert record.critical_batch_size is None
+        assert "alike within rounding" in record.notes[0]
+    else:
+        assert ratio == pytest.approx(truth / 400, rel=1e-2)
+
+
+def test_gradients_of_other_examples_than_the_updates_are_left_out():
+    """Accumulated over micro-batches, the updates are not the mean of the last one's gradients."""
+    w, x, y = start()
+    chain = optax.MultiSteps(optax.chain(watch_noise(), optax.sgd(0.1)), 2)
+    _, state, _ = trained(chain, w, x, y)
+    record = read_noise(state)
+    assert (record.whole.n_updates, record.whole.n_skipped) == (0, 3)
+    assert "not the mean of the example_gradients" in record.notes[0]
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
+def test_a_mean_that_is_rounded_is_the_mean(kind):
+    w, x, y = start()
+    each = jax.tree.map(lambda g: g.astype(kind), example_gradients(w, x, y))
+    mean = jax.tree.map(lambda g: g.sum(0) / len(x), each)
+    watching = watch_noise()
+    _, state = watching.update(mean, watching.init(w), example_gradients=each)
+    assert int(state.n_measured) == 1
+
+
 def test_shares_of_the_batch_measure_the_same_thing():
     """Of 4 examples each: their variance is a quarter, and its fourfold is unbiased."""
     w, x, y = start()
@@ -153,8 +245,9 @@ def test_updates_that_are_not_finite_or_not_measured_are_left_out():
     assert passed is mean_bad
     assert int(after.n_skipped) == 1
     np.testing.assert_array_equal(after.averages, state.averages)
-    _, same = watching.update(mean, state)
-    assert same is state
+    _, counted = watching.update(mean, state)
+    assert int(counted.n_updates) == int(state.n_updates) + 1
+    assert all(one is other for one, other in zip(counted[1:], state[1:], strict=True))
 
 
 def test_a_state_that_was_saved_goes_on():

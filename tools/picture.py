@@ -25,6 +25,7 @@ def source() -> str:
 def main() -> None:
     runs = pd.read_csv(TABLE)
     runs = runs[(runs.n_train == 1000) & (runs.momentum == 0.9)]
+    runs = runs.drop(columns="cost_convention")  # learning rates stay in the paper's unit
     rule = ns.fit_scaling_rule(runs, "learning_rate")
     points = [point for point in rule.points if point.peak.low is not None]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.6), layout="constrained")

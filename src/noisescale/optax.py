@@ -9,11 +9,11 @@ Beside the mean gradient C it is fed the gradients g_k whose mean that is: of K 
 of K equal shares of the batch (devices, micro-batches) of m examples each. With c_k = g_k/K, as in
 :mod:`noisescale.noise.watch.reading`,
 
-    |G|^2 = (|C|^2 - sum_k |c_k|^2)/(1 - 1/K),
-    tr S  = K m (sum_k |c_k|^2 - |C|^2/K)/(1 - 1/K),
+    |G|^2 = (|C|^2 - sum_k |c_k|^2)/(1 - 1/K)         = |C|^2 - D/(K - 1),
+    tr S  = K m (sum_k |c_k|^2 - |C|^2/K)/(1 - 1/K)   = m K D/(K - 1),
 
-are unbiased. They are averaged in the state as :mod:`noisescale.noise.watch.ratio` does, inside
-``jit``, ``pmap`` and ``shard_map``.
+are unbiased, with D the mean of |g_k - C|^2, in which float32 does not cancel. They are averaged in
+the state as :mod:`noisescale.noise.watch.ratio` does, inside ``jit``, ``pmap`` and ``shard_map``.
 """
 
 import math
@@ -34,10 +34,11 @@ import numpy as np
 from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.watch.ratio import LARGEST, RunningRatio
-from noisescale.noise.watch.record import NoiseRecord, Row
+from noisescale.noise.watch.record import NO_NOISE, NoiseRecord, Row
 
 __all__ = ["WatchNoiseState", "read_noise", "watch_noise"]
 
+_DIGIT = 2**32  # arrays of 64 bits are not always to be had
 _AVERAGES = ("weight", "weight_sq", "signal", "noise", "signal_sq", "noise_sq", "product")
 
 
@@ -45,18 +46,26 @@ class WatchNoiseState(NamedTuple):
     """Running averages, and the answer after the last measured update.
 
     Attributes:
-        n_measured, n_skipped: updates taken in, and left out because a norm was not finite.
+        n_updates: all updates so far, measured or not: what a schedule is asked at.
+        n_measured, n_skipped: measurements taken in, and left out because a norm was not finite or
+            the updates were not the mean of the example gradients.
         averages: (7,), those of :class:`noisescale.noise.watch.ratio.RunningRatio`.
-        circumstances: (5,), decay, batch size, learning rate, momentum and size of the training
-            set; NaN where unknown. (Fields of their own would be mistaken for the optimiser's.)
-        critical_batch_size: tr S/|G|^2 of the averages; NaN while |G|^2 is not above zero.
+        last: (2,), the number and the batch size of the last measured update.
+        n_train: (2,), the size of the training set in digits of base 2^32; zeros if unknown.
+        circumstances: (3,), decay, learning rate and momentum; NaN where unknown. (Fields of their
+            own would be mistaken for the optimiser's.)
+        critical_batch_size: tr S/|G|^2 of the averages; NaN while either is not above zero.
             :func:`read_noise` gives it with its interval.
-        noise_scale: the paper's g; NaN without ``n_train`` and ``learning_rate``.
+        noise_scale: the paper's g; NaN without ``n_train`` and ``learning_rate``, or if a batch
+            has more than ``n_train`` examples.
     """
 
+    n_updates: Any
     n_measured: Any
     n_skipped: Any
     averages: Any
+    last: Any
+    n_train: Any
     circumstances: Any
     critical_batch_size: Any
     noise_scale: Any
@@ -81,7 +90,9 @@ def watch_noise(
 
     Args:
         n_train: the size of the training set, for the noise scale.
-        learning_rate: the optimiser's, a number or a schedule, for the noise scale.
+        learning_rate: the optimiser's, a number or a schedule, for the noise scale. A schedule is
+            asked at the number of updates that came through here before. With ``optax.MultiSteps``
+            neither that number nor the batch is one call's: give no ``learning_rate`` then.
         momentum: the optimiser's; None for Adam and its kin, which have no g.
         decay: 0 averages over all updates alike; 0.99 forgets after about a hundred.
         group_size: examples that each of the ``example_gradients`` is the mean over.
@@ -104,7 +115,7 @@ def watch_noise(
     >>> round(read_noise(state).critical_batch_size)
     7
     """
-    N = math.nan if n_train is None else check_whole("n_train", n_train, at_least=1)
+    N = None if n_train is None else check_whole("n_train", n_train, at_least=1)
     m = math.nan if momentum is None else check_momentum(momentum)
     size = check_whole("group_size", group_size, at_least=1)
     keep = check_number("decay", decay, "in [0, 1)", lambda v: 0 <= v < 1)
@@ -113,8 +124,17 @@ def watch_noise(
 
     def init(params: Any) -> WatchNoiseState:
         count, unknown = jnp.zeros((), jnp.int32), jnp.full((), jnp.nan)
-        around = jnp.array([keep, jnp.nan, jnp.nan, m, N])
-        return WatchNoiseState(count, count, jnp.zeros(7), around, unknown, unknown)
+        return WatchNoiseState(
+            n_updates=count,
+            n_measured=count,
+            n_skipped=count,
+            averages=jnp.zeros(7),
+            last=jnp.zeros(2, jnp.int32),
+            n_train=jnp.array(divmod(N or 0, _DIGIT), jnp.uint32),
+            circumstances=jnp.array([keep, jnp.nan, m]),
+            critical_batch_size=unknown,
+            noise_scale=unknown,
+        )
 
     def update(
         updates: Any,
@@ -124,23 +144,23 @@ def watch_noise(
         example_gradients: Any = None,
         **extra: Any,
     ) -> tuple[Any, WatchNoiseState]:
+        step = state.n_updates
+        state = state._replace(n_updates=step + 1)
         if example_gradients is None:
             return updates, state
-        K, squares = _groups(example_gradients, updates, axis_name)
-        total = _sq_norm(updates)
-        signal = (total - squares / K) / (1 - 1 / K)
-        trace = K * size * (squares / K - total / K) / (1 - 1 / K)
-        taken = _take(state, signal, trace)
+        K, total, D, usable = _moments(example_gradients, updates, axis_name)
+        taken = _take(state, total - D / (K - 1), size * K / (K - 1) * D, usable)
         B, rate = K * size, math.nan
         if learning_rate is not None:
-            step = state.n_measured + state.n_skipped
             rate = learning_rate(step) if callable(learning_rate) else learning_rate
+        loudness = math.nan if N is None or B > N else (N - B) / B
         _, _, s, n, *_ = taken.averages
         kind = state.averages.dtype
         return updates, taken._replace(
-            circumstances=jnp.array([keep, B, rate, m, N], kind),
-            critical_batch_size=jnp.where(s > 0, n / s, jnp.nan),
-            noise_scale=jnp.asarray(rate * (N / B - 1) / (1 - m), kind),
+            last=jnp.array([step, B], jnp.int32),
+            circumstances=jnp.array([keep, rate, m], kind),
+            critical_batch_size=jnp.where((s > 0) & (n > 0), n / s, jnp.nan),
+            noise_scale=jnp.asarray(rate * loudness / (1 - m), kind),
         )
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -155,22 +175,29 @@ def read_noise(state: Any) -> NoiseRecord:
     found = optax.tree.get(state, "WatchNoiseState")
     if found is None:
         raise InputError("this state holds no watch_noise(): put it into the optax.chain.")
-    decay, B, rate, momentum, n_train = (float(value) for value in found.circumstances)
-    record = NoiseRecord(
-        n_train=None if math.isnan(n_train) else round(n_train), decay=round(decay, 6)
-    )
+    decay, rate, momentum = (float(value) for value in found.circumstances)
+    step, B = (int(value) for value in found.last)
+    high, low = (int(value) for value in found.n_train)
+    record = NoiseRecord(n_train=high * _DIGIT + low or None, decay=round(decay, 6))
     record.whole = RunningRatio(
         decay=record.decay,
         n_updates=int(found.n_measured),
         n_skipped=int(found.n_skipped),
         **dict(zip(_AVERAGES, (float(value) for value in found.averages), strict=True)),
     )
+    if record.whole.n_skipped:
+        record.note(
+            f"{record.whole.n_skipped} measurements were left out: a norm was not finite, or the "
+            "updates were not the mean of the example_gradients"
+        )
     if record.whole.n_updates:
+        if record.whole.noise == 0:
+            record.note(NO_NOISE)
         estimate = record.interval()
         row = Row(
-            update=record.whole.n_updates + record.whole.n_skipped - 1,
-            n_examples=round(B),
-            batch_size=B,
+            update=step,
+            n_examples=B,
+            batch_size=float(B),
             gradient_sq_norm=record.whole.signal,
             trace=record.whole.noise,
             critical_batch_size=estimate.value,
@@ -178,19 +205,22 @@ def read_noise(state: Any) -> NoiseRecord:
             high=estimate.high,
             learning_rate=rate,
             momentum=momentum,
-            noise_scale=float(found.noise_scale),
+            noise_scale=record.scale(rate, B, momentum),
         )
         record.rows.append(row)
     return record
 
 
-def _groups(gradients: Any, mean: Any, axis_name: str | None) -> tuple[Any, Any]:
-    """How many there are, and the mean of their squared norms."""
+def _moments(gradients: Any, mean: Any, axis_name: str | None) -> tuple[Any, Any, Any, Any]:
+    """K, |C|^2, the mean D of |g_k - C|^2, and whether C is the mean of the g_k."""
+    leaves, means = jax.tree.leaves(gradients), jax.tree.leaves(mean)
+    kinds = {leaf.dtype for leaf in (*leaves, *means)}
+    eps = max(float(jnp.finfo(kind).eps) for kind in kinds)  # type: ignore[no-untyped-call]
     if axis_name is not None:
         K = jax.lax.psum(1, axis_name)  # type: ignore[no-untyped-call]
-        mean_sq = jax.lax.pmean(_sq_norm(gradients), axis_name)  # type: ignore[no-untyped-call]
-        return K, mean_sq
-    leaves, means = jax.tree.leaves(gradients), jax.tree.leaves(mean)
+        own, total = _sq_norm(map(_apart, leaves, means)), _sq_norm(means)
+        D = jax.lax.pmean(own, axis_name)  # type: ignore[no-untyped-call]
+        return K, total, _above_rounding(D, total, eps), True
     lengths = {leaf.shape[:1] for leaf in leaves}
     alike = [leaf.shape[1:] for leaf in leaves] == [leaf.shape for leaf in means]
     if len(lengths) != 1 or not alike:
@@ -202,21 +232,39 @@ def _groups(gradients: Any, mean: Any, axis_name: str | None) -> tuple[Any, Any]
     ((K,),) = lengths
     if K < 2:
         raise InputError(f"example_gradients must be of 2 examples or more, got {K}.")
-    return K, _sq_norm(gradients) / K
+    centre = [_wide(leaf).mean(0) for leaf in leaves]
+    total, D = _sq_norm(centre), _sq_norm(map(_apart, leaves, centre)) / K
+    # Rounding, of a mean in half precision too, is small beside one of these; the gradient of
+    # other examples, or of more, is not.
+    off = _sq_norm(map(_apart, centre, means))
+    is_mean = off <= 0.01 * D / K + (8 * eps) ** 2 * (total + D)
+    return K, total, _above_rounding(D, total, eps), is_mean
 
 
-def _sq_norm(tree: Any) -> Any:
+def _above_rounding(D: Any, total: Any, eps: float) -> Any:
+    """``D``, or 0 where gradients that are all alike would give as much."""
+    return jnp.where((4 * eps) ** 2 * total < D, D, 0.0)
+
+
+def _apart(one: Any, other: Any) -> Any:
+    return _wide(one) - _wide(other)
+
+
+def _wide(leaf: Any) -> Any:
     """In float32 at least: squares of half-precision numbers overflow."""
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    wide = (leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in leaves)
-    return sum(jnp.vdot(leaf, leaf).real for leaf in wide)
+    leaf = jnp.asarray(leaf)
+    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
 
-def _take(state: WatchNoiseState, signal: Any, noise: Any) -> WatchNoiseState:
-    """As :meth:`RunningRatio.take`."""
+def _sq_norm(leaves: Any) -> Any:
+    return sum(jnp.vdot(leaf, leaf).real for leaf in map(_wide, leaves))
+
+
+def _take(state: WatchNoiseState, signal: Any, noise: Any, usable: Any) -> WatchNoiseState:
+    """As :meth:`RunningRatio.take`, for what is finite and ``usable``."""
     kind = state.averages.dtype
     largest = min(LARGEST, math.sqrt(float(np.finfo(kind).max)) / 16)
-    finite = (jnp.abs(signal) <= largest) & (jnp.abs(noise) <= largest)  # NaN is not
+    usable = usable & (jnp.abs(signal) <= largest) & (jnp.abs(noise) <= largest)  # NaN is not
     decay = state.circumstances[0]
     keep = jnp.where(decay > 0, decay, 1.0)
     weight, weight_sq, s, n, s_sq, n_sq, product = state.averages
@@ -228,7 +276,7 @@ def _take(state: WatchNoiseState, signal: Any, noise: Any) -> WatchNoiseState:
     product = keep * product + by_s * (noise - n)
     averages = jnp.array([weight, weight_sq, s, n, s_sq, n_sq, product], kind)
     return state._replace(
-        n_measured=state.n_measured + finite,
-        n_skipped=state.n_skipped + ~finite,
-        averages=jnp.where(finite, averages, state.averages),
+        n_measured=state.n_measured + usable,
+        n_skipped=state.n_skipped + ~usable,
+        averages=jnp.where(usable, averages, state.averages),
     )

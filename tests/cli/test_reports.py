@@ -153,6 +153,33 @@ def test_what_went_wrong_in_a_sweep_is_said(tmp_path):
     assert "there is no store at" in run("report", str(tmp_path / "no-such-folder")).sentence
 
 
+def test_a_diverged_run_counts_in_the_headline_as_in_the_curve(tmp_path):
+    """Of five runs at 8 four diverged, and the fifth is the best of all."""
+    accuracies = {8: 0.96, 16: 0.9, 32: 0.93, 64: 0.94, 128: 0.93, 256: 0.9}
+    runs, trials = [], []
+    for B, accuracy in accuracies.items():
+        for seed in range(5):
+            lost = B == 8 and seed < 4
+            final = {"n_classes": 10} if lost else {"test_accuracy": accuracy, "n_classes": 10}
+            status = "diverged" if lost else "done"
+            recipe = {"learning_rate": 0.1, "batch_size": B, "seed": seed, "n_train": 1_000}
+            runs.append(record_of(recipe, score=final, status=status))
+            trial = recipe | {"kind": "trial", "function": "mine#1", "momentum": 0.9, "steps": 9}
+            trials.append(
+                record_of(trial, score={} if lost else {"score": accuracy}, status=status)
+            )
+    page, out = page_of(tmp_path, *runs)
+    assert "The highest mean test accuracy, 0.9400, has batch size 64 (5 runs)." in out
+    assert "64 was the best tried" in out
+    assert "4 runs diverged: they count as chance in every mean" in page
+    assert "<td>0.272</td>" in page  # (4/10 + 0.96)/5
+    (tmp_path / "tuning").mkdir()
+    page, out = page_of(tmp_path / "tuning", *trials)
+    assert "The highest mean score, 0.94, has batch size 64" in out
+    assert "4 trials diverged: they count as the worst score seen" in page
+    assert "<td>0.912</td>" in page  # (4 x 0.9 + 0.96)/5
+
+
 def test_trials_and_stages_of_a_store_have_a_chapter_each(tmp_path):
     trials = [
         record_of(

@@ -69,6 +69,28 @@ def test_one_example_shows_no_noise():
     assert all(map(math.isnan, Batch(1.0, 1.0, 1.0, 3, 1.0).readings))  # one has all the weight
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("noise", [1.0, 1e-3, 0.0])
+def test_a_noise_within_rounding_is_none(kind, noise):
+    """Norms that are rounded differ for examples that are alike, in either direction."""
+    rng, eps = np.random.default_rng(0), float(np.finfo(kind).eps)
+    record = NoiseRecord()
+    for k in range(8):
+        c = (1 + noise * rng.normal(size=(32, 5))) / 32
+        exact = batch_of(c, np.full(32, 1 / 32))
+        total, squares = (
+            value * (1 + 10 * eps * rng.normal()) for value in (exact.total_sq, exact.sum_sq)
+        )
+        record.take(Batch(total, squares, 1 / 32, 32, 32.0, eps), update=k)
+    if noise == 0 or (noise == 1e-3 and kind is np.float32):
+        assert record.critical_batch_size is None
+        assert (record.trace.value, record.interval().low) == (0.0, 0.0)
+        assert "alike within rounding" in record.notes[0]
+    else:
+        assert noise**2 == pytest.approx(record.critical_batch_size, rel=0.5)
+        assert record.notes == ()
+
+
 def test_averages_that_forget():
     """The recursion against weights that are written out."""
     rng = np.random.default_rng(1)

@@ -223,6 +223,50 @@ def test_gradient_moments_are_those_of_a_loop(case, monkeypatch):
         assert problem._kept == []
 
 
+@pytest.mark.parametrize("kept", [1 << 30, 0])
+@pytest.mark.parametrize("noise", [0.1, 1e-2, 1e-3, 1e-4, 1e-6])
+def test_a_noise_down_to_a_millionth_of_the_gradient(noise, kept, monkeypatch):
+    """Of two layers, one of them with positions, by definition in float64."""
+    monkeypatch.setattr(blocks, "KEPT_BYTES", kept)
+    torch.manual_seed(0)
+    x = 1 + noise * torch.randn(200, 3, 4, dtype=torch.float64)
+    y = torch.full((200, 1), -1000.0, dtype=torch.float64)
+    module = nn.Sequential(nn.Linear(4, 3), nn.Flatten(), nn.Linear(9, 1)).double()
+    found = nst.gradient_noise(module, (x, y), likelihood="gaussian", n_eigenvalues=2)
+    params = list(module.parameters())
+    g = np.array(
+        [
+            np.concatenate(
+                [p.ravel() for p in torch.autograd.grad(loss, params, retain_graph=True)]
+            )
+            for loss in 0.5 * (module(x) - y).square().sum(1)
+        ]
+    )
+    S, mean = np.cov(g.T), g.mean(axis=0)
+    assert found.trace == pytest.approx(np.trace(S), rel=1e-3)
+    signal = mean @ mean - np.trace(S) / 200
+    assert found.critical_batch_size == pytest.approx(np.trace(S) / signal, rel=1e-3)
+    assert found.low < found.critical_batch_size < found.high < 2 * found.low
+    variance = np.concatenate(
+        [np.ravel(found.variance[name]) for name, _ in module.named_parameters()]
+    )
+    above = np.diag(S) > 1e-12 * mean**2  # the last bias has hardly any
+    np.testing.assert_allclose(variance[above], np.diag(S)[above], rtol=1e-2)
+    assert above.sum() >= 8
+    np.testing.assert_allclose(found.spectrum.eigenvalues, np.linalg.eigvalsh(S)[:-3:-1], rtol=1e-2)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("last", "reason"), [(0.5, "one example alone"), (0.1, "alike")])
+def test_what_is_not_determined_says_why(kind, last, reason):
+    module = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1)).to(kind)
+    x, y = torch.full((33, 2), 0.1, dtype=kind), torch.full((33, 1), 3.0, dtype=kind)
+    x[-1] = last
+    noise = nst.gradient_noise(module, (x, y), likelihood="gaussian")
+    assert reason in noise.undetermined
+    assert (noise.critical_batch_size, noise.low, noise.high) == (None, 0.0, np.inf)
+
+
 def test_kfac_is_that_of_its_definition():
     torch.manual_seed(1)
     module = nn.Sequential(

@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from noisescale.errors import InputError  # noqa: E402
 from noisescale.noise.watch.record import WatchWarning  # noqa: E402
 from noisescale.torch import watch  # noqa: E402
 from noisescale.torch.loss_weight import row_weight  # noqa: E402
+from noisescale.torch.optimizers import adam_metric  # noqa: E402
 from oracles.example_gradients import contributions, noise_of  # noqa: E402
 from pytorch.watched_net import Net, close, data, last, made, sgd, update, wanted  # noqa: E402
 
@@ -739,6 +741,84 @@ def test_adam_is_measured_from_its_second_step_on():
     with pytest.warns(WatchWarning, match="needs the second moments"):
         update(model, optimizer, x, y)
     update(model, optimizer, x, y)  # said once
+
+
+def test_warnings_point_to_the_line_that_led_to_them():
+    """Not to the library's, nor to that of PyTorch which calls its hook."""
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch(model, optimizer, every=1)
+    with pytest.warns(WatchWarning, match="watched already") as first:
+        watch(model, optimizer, every=1)
+    F.cross_entropy(model(torch.randn(8, 3)), torch.arange(8) % 3, reduction="sum").backward()
+    with pytest.warns(WatchWarning, match="a sum over the batch") as second:
+        optimizer.step()
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    for (one,), call in ((first, "watch(model, optimizer, every=1)"), (second, "optimizer.step()")):
+        assert Path(one.filename) == Path(__file__)
+        assert lines[one.lineno - 1].strip() == call
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_examples_that_are_alike_have_no_noise(kind):
+    """Not one of 1e-8 with an interval, whatever the precision."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 20), nn.Tanh(), nn.Linear(20, 3)).to(kind)
+    x, y = torch.randn(1, 7, dtype=kind).expand(33, 7), torch.zeros(33, dtype=torch.long)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    noise = watch(model, optimizer, every=1, per_layer=True)
+    for _ in range(6):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert noise.critical_batch_size is None
+    assert noise.interval().low == 0.0
+    assert noise.layers["critical_batch_size"].isna().all()
+    assert any("alike within rounding" in note for note in noise.notes)
+
+
+FORMS = {
+    "Adam": (torch.optim.Adam, {}),
+    "Adam, large eps": (torch.optim.Adam, {"eps": 0.1}),
+    "amsgrad": (torch.optim.Adam, {"amsgrad": True}),
+    "amsgrad, a loop": (torch.optim.Adam, {"amsgrad": True, "foreach": False}),
+    "amsgrad, foreach": (torch.optim.Adam, {"amsgrad": True, "foreach": True}),
+    "amsgrad, fused": (torch.optim.Adam, {"amsgrad": True, "fused": True}),
+    "AdamW": (torch.optim.AdamW, {"weight_decay": 0.0}),
+    "AdamW, amsgrad": (torch.optim.AdamW, {"weight_decay": 0.0, "amsgrad": True}),
+    "NAdam": (torch.optim.NAdam, {"eps": 0.1}),
+    "SparseAdam": (torch.optim.SparseAdam, {"eps": 0.1}),
+    "RAdam": (torch.optim.RAdam, {}),
+    "Adamax": (torch.optim.Adamax, {}),
+    "Adagrad": (torch.optim.Adagrad, {"initial_accumulator_value": 1.0}),
+    "RMSprop": (torch.optim.RMSprop, {}),
+    "Adafactor": (torch.optim.Adafactor, {}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_metric_is_what_the_step_divides_by(form):
+    """By the step that a tiny learning rate makes, without an average of gradients."""
+    kind, options = FORMS[form]
+    x, y = data()
+    model, rate = nn.Linear(x.shape[1], 3, bias=False).double(), 1e-9
+    optimizer = kind(model.parameters(), lr=rate, **options)
+    for group in optimizer.param_groups:
+        if "betas" in group:
+            group["betas"] = (0.0, 0.5)
+    for scale in (10.0, 1.0, 0.1, 0.01):
+        optimizer.zero_grad()
+        (scale * F.cross_entropy(model(x.double()), y % 3)).backward()
+        before, g = model.weight.detach().clone(), model.weight.grad.clone()
+        if form == "SparseAdam":
+            model.weight.grad = g.to_sparse()
+        optimizer.step()
+    metric = adam_metric(optimizer, dict(model.named_parameters()))
+    if form in ("RAdam", "Adamax", "Adagrad", "RMSprop", "Adafactor"):
+        assert metric is None
+    else:
+        divisor = g * rate / (before - model.weight.detach())
+        torch.testing.assert_close(metric["weight"].rsqrt(), divisor, rtol=1e-5, atol=0.0)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
+import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import noisescale as ns
 from noisescale.errors import InputError
+from noisescale.sweep.batch_law import fit_batch_size_law
+from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import fit_scaling_rule
 
 LADDER = np.array([*range(1, 10), 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 450, 640, 900])
@@ -57,6 +61,88 @@ def test_an_exact_rule_in_g_has_exact_slope_one():
     assert at.value == pytest.approx(1000 / (1 + 500 / 30), rel=1e-6)
     double = rule.predict_batch_size(learning_rate=15.0, n_train=1000, momentum=0.95)
     assert double.value == pytest.approx(at.value, rel=1e-6)
+
+
+def as_per_class(frame, rows=slice(None)):
+    """The same runs by the paper's convention: the cost divided, the learning rate multiplied."""
+    rows = frame.index[rows]
+    rates = frame["learning_rate"].astype(float)
+    rates[rows] *= 10
+    conventions = pd.Series("per_example", frame.index)
+    conventions[rows] = "per_class"
+    return frame.assign(learning_rate=rates, cost_convention=conventions)
+
+
+def over_learning_rates():
+    peaks = {0.05: 12, 0.1: 24, 0.15: 36, 0.2: 48}
+    frame = frame_of(peaks, "learning_rate", noise=0)
+    frame.loc[frame["learning_rate"] == 0.15, ["status", "n_classes"]] = ["failed", np.nan]
+    return frame
+
+
+def over_batch_sizes():
+    frame = frame_of({B: B for B in (10, 20, 40, 80)}, "n_train", noise=0)
+    return frame.assign(
+        learning_rate=frame["batch_size"] / 200, batch_size=frame["n_train"], n_train=1000
+    )
+
+
+def plain(result):
+    return json.loads(json.dumps(result.to_dict()))
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(None, None, 2)], ids=["all", "every other"])
+@pytest.mark.parametrize(
+    ("frame", "call"),
+    [
+        (over_learning_rates(), lambda f: fit_scaling_rule(f, "learning_rate")),
+        (over_batch_sizes(), lambda f: fit_scaling_rule(f, "batch_size", optimum="learning_rate")),
+        (
+            frame_of({m: 2 / (1 - m) for m in (0.5, 0.8, 0.9)}, "momentum", noise=0),
+            lambda f: fit_scaling_rule(f, "momentum"),
+        ),
+        (
+            over_batch_sizes()[lambda f: f["batch_size"] == 20],
+            lambda f: find_peak(f, over="learning_rate"),
+        ),
+        (
+            frame_of({0.05: 12, 0.2: 48}, "learning_rate", noise=0).assign(steps=10_000),
+            lambda f: fit_batch_size_law(f, power=0.2, n_resamples=2),
+        ),
+    ],
+    ids=["learning rate", "best learning rate", "momentum", "find_peak", "law"],
+)
+def test_runs_of_a_cost_per_class_are_those_of_a_cost_per_example(frame, call, rows):
+    frame = frame.reset_index(drop=True)
+    assert plain(call(as_per_class(frame, rows))) == plain(call(frame))
+
+
+def test_the_noise_scale_is_that_of_a_cost_per_example():
+    """Whose best batch at a learning rate of 0.1 is 20 of 1,000 examples: g = 49."""
+    peaks = {rate: 1000 / (1 + 49 / (rate / 0.1)) for rate in (0.05, 0.1, 0.2, 0.4)}
+    frame = as_per_class(frame_of(peaks, "learning_rate", noise=0))
+    rule = fit_scaling_rule(frame, "learning_rate")
+    g = ns.noise_scale(0.1, 20, 1000, momentum=0.9)
+    assert rule.optimal_noise_scale.value == pytest.approx(g)
+    at = rule.predict_batch_size(learning_rate=0.1, n_train=1000, momentum=0.9)
+    assert at.value == pytest.approx(20)
+    assert [point.value for point in rule.points] == [0.05, 0.1, 0.2, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"cost_convention": "per_clas"}, "cost_convention must be one of .* got 'per_clas'"),
+        ({"cost_convention": None}, "cost_convention must be one of"),
+        ({"cost_convention": "per_class", "n_classes": np.nan}, "n_classes must be a finite"),
+        ({"batch_size": 1001}, "batch_size must be at most n_train in every run, got 1001 of 1000"),
+    ],
+)
+def test_runs_outside_the_domain_are_refused(changed, message):
+    frame = frame_of({0.05: 12, 0.2: 48}, "learning_rate").assign(steps=10_000, **changed)
+    for call in (lambda f: fit_scaling_rule(f, "learning_rate"), fit_batch_size_law):
+        with pytest.raises(InputError, match=message):
+            call(frame)
 
 
 def test_momentum_enters_as_one_over_one_minus_m():

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from noisescale.checks import check_number
-from noisescale.errors import InputError
+from noisescale.errors import InputError, warn_user
 from noisescale.evidence.kind import Kind
-from noisescale.evidence.result import warn_user
 from noisescale.notebook import Displayed
 
 _APPROXIMATE = ("kfac", "diagonal")

@@ -357,17 +357,17 @@ class JaxProblem:
         examples = min(_LAYER_BYTES // (8 * max(an_example, 1)), _LAYER_FLOPS // max(flops, 1))
         return max(1, examples) * k
 
-    def gradient_moments(self) -> Moments:
-        """Sums over per-example gradients, each in float32, added up in float64."""
-        return gradient_moments(self.model)
+    def gradient_moments(self, precision: Precision = "float32") -> Moments:
+        """Sums over per-example gradients, each in ``precision``, added up in float64."""
+        return gradient_moments(self.model, precision)
 
-    def slopes(self, direction: Array) -> Array:
-        """Each example's gradient times ``direction``: one forward derivative, in float32."""
-        return slopes(self.model, direction)
+    def slopes(self, direction: Array, precision: Precision = "float32") -> Array:
+        """Each example's gradient times ``direction``: one forward derivative."""
+        return slopes(self.model, direction, precision)
 
-    def second_moments(self) -> LinearOperator:
-        """sum_i g_i g_i' as products in float32, (p, p)."""
-        return second_moments(self.model)
+    def second_moments(self, precision: Precision = "float32") -> LinearOperator:
+        """sum_i g_i g_i' as products, (p, p)."""
+        return second_moments(self.model, precision)
 
     @property
     def _network(self) -> Any:

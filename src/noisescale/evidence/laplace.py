@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_number, check_whole
-from noisescale.errors import InputError
+from noisescale.errors import InputError, warn_user
 from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
 from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null_in_words
@@ -29,7 +29,7 @@ from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
 from noisescale.evidence.problem import Precision, Problem, is_linear
 from noisescale.evidence.refine import LaplacePosterior
-from noisescale.evidence.result import Evidence, NotAMinimumWarning, warn_user
+from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.evidence.select import Select
 from noisescale.jobs.store import RunStore
 

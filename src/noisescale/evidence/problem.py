@@ -288,15 +288,15 @@ class Problem(Protocol):
         """The squared entries of all rows, summed: (p,)."""
         ...
 
-    def gradient_moments(self) -> Moments:
+    def gradient_moments(self, precision: Precision = "float32") -> Moments:
         """Sums over per-example gradients."""
         ...
 
-    def slopes(self, direction: Array) -> Array:
+    def slopes(self, direction: Array, precision: Precision = "float32") -> Array:
         """Each example's gradient times ``direction``: (N,)."""
         ...
 
-    def second_moments(self) -> LinearOperator:
+    def second_moments(self, precision: Precision = "float32") -> LinearOperator:
         """sum_i g_i g_i' as products, (p, p)."""
         ...
 

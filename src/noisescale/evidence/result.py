@@ -1,11 +1,7 @@
 """What an evidence computation gives back."""
 
 import math
-import os
-import sys
-import warnings
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noisescale.errors import InputError
@@ -21,19 +17,10 @@ if TYPE_CHECKING:
 # in the log evidence. A tenth of a nat changes no conclusion.
 _STATIONARY = 0.1
 _BELIEVABLE = 1.0  # nats of the same, beyond which E is withheld
-_HOME = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class NotAMinimumWarning(UserWarning):
     """The point is not a minimum of the cost, so its Laplace evidence needs care."""
-
-
-def warn_user(message: str, category: type[Warning]) -> None:
-    """A warning that points to the line outside of noisescale which led here."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HOME):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
 
 
 _CAUTIONS = {

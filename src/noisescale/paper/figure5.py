@@ -15,6 +15,7 @@ from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import (
     describe,
     effort_of,
+    fit_rule,
     judge_slope,
     judge_slope_again,
     resolved_tops,
@@ -23,7 +24,7 @@ from noisescale.paper.scaling import (
 )
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
 from noisescale.paper.statistics import FIRST, MARGIN, SECOND, Statistics
-from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
+from noisescale.sweep.rules import ScalingRule
 from noisescale.uncertainty import Estimate, mean_of
 
 _RATES = {
@@ -44,7 +45,7 @@ class Data(Measured):
     @cached_property
     def rule(self) -> ScalingRule:
         """The best batch size against the learning rate."""
-        return fit_scaling_rule(self.runs.frame, "learning_rate")
+        return fit_rule(self.runs.frame, "learning_rate")
 
     @cached_property
     def footnote(self) -> Footnote:

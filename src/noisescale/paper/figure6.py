@@ -16,6 +16,7 @@ from noisescale.paper.scaling import (
     describe,
     describe_place,
     effort_of,
+    fit_rule,
     judge_slope,
     judge_slope_again,
     resolved_tops,
@@ -25,7 +26,7 @@ from noisescale.paper.scaling import (
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
 from noisescale.paper.statistics import FIRST, MARGIN, SECOND, Statistics
 from noisescale.sweep.peak import find_peak
-from noisescale.sweep.rules import RulePoint, ScalingRule, fit_scaling_rule
+from noisescale.sweep.rules import RulePoint, ScalingRule
 from noisescale.uncertainty import Estimate, mean_of
 
 _SIZES = {
@@ -51,7 +52,7 @@ class Data(Measured):
     @cached_property
     def rule(self) -> ScalingRule:
         """The best batch size against all training sets."""
-        return fit_scaling_rule(self.runs.frame, "n_train")
+        return fit_rule(self.runs.frame, "n_train")
 
     @cached_property
     def large_rule(self) -> ScalingRule | None:
@@ -59,7 +60,7 @@ class Data(Measured):
         if self.shorter is None:
             return None
         frame = self.runs.frame
-        return fit_scaling_rule(frame[frame["n_train"] >= _LARGE], "n_train")
+        return fit_rule(frame[frame["n_train"] >= _LARGE], "n_train")
 
 
 def measure(context: Context) -> Data:
@@ -134,7 +135,7 @@ def _measurements(data: Data) -> Iterator[Measurement]:
     yield from describe(data.rule, f"all N, {how}, {steps:,} updates")
     if large is not None and data.shorter is not None:
         fewer = f"{steps // _SHORTER:,} updates"
-        shorter = fit_scaling_rule(data.shorter.frame, "n_train")
+        shorter = fit_rule(data.shorter.frame, "n_train")
         yield from describe(large, f"N >= {_LARGE:,}, {how}, {steps:,} updates")
         yield from describe(shorter, f"N >= {_LARGE:,}, {how}, {fewer}")
         yield _where_it_peaks(large, f"{steps:,} updates")

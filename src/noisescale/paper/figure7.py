@@ -9,6 +9,7 @@ from noisescale.paper.runs import Runs
 from noisescale.paper.scaling import (
     describe,
     effort_of,
+    fit_rule,
     judge_slope,
     judge_slope_again,
     resolved_tops,
@@ -16,7 +17,7 @@ from noisescale.paper.scaling import (
     setting,
 )
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
-from noisescale.sweep.rules import ScalingRule, fit_scaling_rule
+from noisescale.sweep.rules import ScalingRule
 
 _MOMENTA = {
     "smoke": (0.8, 0.9),
@@ -34,7 +35,7 @@ class Data(Measured):
     @cached_property
     def rule(self) -> ScalingRule:
         """The best batch size against the momentum."""
-        return fit_scaling_rule(self.runs.frame, "momentum")
+        return fit_rule(self.runs.frame, "momentum")
 
 
 def measure(context: Context) -> Data:

@@ -20,6 +20,7 @@ from noisescale.paper.scaling import (
     Top,
     describe,
     effort_of,
+    fit_rule,
     is_one,
     judge_slope,
     judge_slope_again,
@@ -30,7 +31,7 @@ from noisescale.paper.scaling import (
 from noisescale.paper.section import Circumstances, Context, Measurement, Picture
 from noisescale.paper.statistics import SECOND, SLOPES
 from noisescale.sweep.peak import find_peak
-from noisescale.sweep.rules import RulePoint, ScalingRule, fit_scaling_rule
+from noisescale.sweep.rules import RulePoint, ScalingRule
 from noisescale.uncertainty import Estimate
 
 # Three figures of 1.4^k: the learning rates to choose from.
@@ -66,8 +67,8 @@ class Footnote:
         fixed = frame["batch_size"] == _FIXED_BATCH
         return cls(
             at,
-            fit_scaling_rule(frame[sized], "batch_size", optimum="learning_rate"),
-            fit_scaling_rule(frame[fixed], "n_train", optimum="learning_rate"),
+            fit_rule(frame[sized], "batch_size", optimum="learning_rate"),
+            fit_rule(frame[fixed], "n_train", optimum="learning_rate"),
             frame[sized],
         )
 

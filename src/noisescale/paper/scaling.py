@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from noisescale.paper.batches import CONVENTION, LEARNING_RATE, MOMENTUM, N_TRAIN
 from noisescale.paper.claims import Judgement, conclude
@@ -19,7 +20,7 @@ from noisescale.paper.section import Circumstances, Context, Measurement, ScaleN
 from noisescale.paper.statistics import SECOND, SLOPES
 from noisescale.sweep import RunConfig, make_plan
 from noisescale.sweep.peak import Peak
-from noisescale.sweep.rules import RulePoint, ScalingRule, fit_line
+from noisescale.sweep.rules import RulePoint, ScalingRule, fit_line, fit_scaling_rule
 from noisescale.uncertainty import Estimate
 
 # Every size below 10, then a ratio of about the square root of two.
@@ -261,6 +262,11 @@ def slope_of(tops: Sequence[Top]) -> Estimate | None:
     errors = np.array([top.std / top.value for _, top in tops])
     places = np.log([top.value for _, top in tops])
     return fit_line(np.log([x for x, _ in tops]), places, errors).slope
+
+
+def fit_rule(frame: pd.DataFrame, over: str, *, optimum: str = "batch_size") -> ScalingRule:
+    """The rule in the paper's own unit of learning rates, as the runs have them."""
+    return fit_scaling_rule(frame.drop(columns="cost_convention"), over, optimum=optimum)
 
 
 def describe(rule: ScalingRule, how: str) -> tuple[Measurement, ...]:

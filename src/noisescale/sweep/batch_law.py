@@ -22,7 +22,7 @@ from noisescale.checks import check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.batch_law import REFERENCE_N, SHARPNESS, BatchSizeLaw, Covariance
 from noisescale.seeds import random_stream
-from noisescale.sweep.frames import check_frame, check_numbers
+from noisescale.sweep.frames import check_frame, check_numbers, check_settings
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.uncertainty import Estimate
 
@@ -47,33 +47,20 @@ class LawPoint:
 
 
 def law_points(frame: pd.DataFrame) -> tuple[LawPoint, ...]:
-    """The settings of a frame of runs, learning rates in the unit of the law, and their peaks.
+    """The settings of a frame of runs, learning rates of a cost per example, and their peaks.
 
     Sizes that were run with fewer seeds than the others, such as a first coarse look, are left out.
     """
     runs = check_frame(frame, (*_FIELDS, "batch_size", "seed", "test_accuracy"))
-    for column in ("learning_rate", "n_train", "steps"):
-        check_numbers(runs, column, "from 1e-12 to 1e12", lambda v: 1e-12 <= v <= 1e12)
-    check_numbers(runs, "momentum", "in [0, 1)", lambda v: 0 <= v < 1)
+    check_numbers(runs, "steps", "from 1e-12 to 1e12", lambda v: 1e-12 <= v <= 1e12)
+    runs = check_settings(runs)
     points = []
     for values, part in runs.groupby(_FIELDS):
         rate, momentum, n_train, steps = np.array(values, float).tolist()
         seeds = part.groupby("batch_size")["seed"].transform("nunique")
         peak = find_peak(part[seeds == seeds.max()], n_resamples=1)
-        points.append(LawPoint(rate / _unit(part), momentum, int(n_train), int(steps), peak))
+        points.append(LawPoint(rate, momentum, int(n_train), int(steps), peak))
     return tuple(points)
-
-
-def _unit(part: pd.DataFrame) -> float:
-    """By how much the runs' learning rates are larger than those of a cost per example."""
-    if "cost_convention" not in part or not (part["cost_convention"] == "per_class").any():
-        return 1.0
-    classes = part["n_classes"].dropna()
-    if not (part["cost_convention"] == "per_class").all() or classes.empty:
-        raise InputError(
-            "the runs of one setting have costs of two conventions: fit the law to runs of one."
-        )
-    return float(classes.iloc[0])
 
 
 def fit_batch_size_law(

@@ -22,7 +22,7 @@ from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
-from noisescale.sweep.frames import check_frame, check_numbers
+from noisescale.sweep.frames import check_frame, check_numbers, per_example
 from noisescale.sweep.peak_error import measure_error
 from noisescale.uncertainty import Estimate
 
@@ -130,7 +130,8 @@ def find_peak(
     ``metric`` is ``"test_accuracy"``, ``"train_accuracy"``, or ``"score"`` for any number of which
     more is better. Seeds are resampled as wholes, because a seed's runs share their training
     images. A diverged run counts as chance in the means (as the worst score seen, if chance is not
-    known) and never enters a fit. A failed run is left out.
+    known) and never enters a fit. A failed run is left out. Over ``"learning_rate"``, those of
+    ``cost_convention="per_class"`` are divided by the number of classes.
     """
     check_choice("metric", metric, (*_ACCURACIES, "score"))
     if not isinstance(over, str) or over in ("seed", "status", metric):
@@ -189,8 +190,10 @@ def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, N
     runs = check_frame(frame, (over, "seed", metric))
     if runs.empty:
         raise InputError("the frame holds no finished runs.")
+    if over == "learning_rate":
+        runs = per_example(runs)
     diverged = runs["status"] == "diverged"
-    scores = _scores(runs, diverged, metric)
+    scores = reached_by(runs, metric)
     runs = pd.DataFrame(
         {
             # Far beyond what anybody tries; logarithms and their errors stay finite.
@@ -213,8 +216,9 @@ def _table(frame: pd.DataFrame, over: str, metric: str) -> tuple[pd.DataFrame, N
     return table, ~by_size.loc[table.columns].to_numpy(bool)
 
 
-def _scores(runs: pd.DataFrame, diverged: "pd.Series[bool]", metric: str) -> "pd.Series[float]":
+def reached_by(runs: pd.DataFrame, metric: str) -> "pd.Series[float]":
     """What each run reached: chance where it diverged, or the worst score if that is not known."""
+    diverged = runs["status"] == "diverged"
     good = runs[~diverged]
     if metric in _ACCURACIES:
         reached = check_numbers(good, metric, "from 0 to 1", lambda v: 0 <= v <= 1)

@@ -23,7 +23,7 @@ from noisescale.checks import (
 )
 from noisescale.errors import InputError
 from noisescale.notebook import Displayed
-from noisescale.sweep.frames import check_frame, check_numbers
+from noisescale.sweep.frames import check_frame, check_settings
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.uncertainty import Estimate
 
@@ -152,7 +152,9 @@ def fit_scaling_rule(
 
     Args:
         frame: runs as :func:`run_sweep` returns them, at several batch sizes for each value of
-            ``over``, all else equal but for the seed and the number of steps.
+            ``over``, all else equal but for the seed and the number of steps. Learning rates of
+            ``cost_convention="per_class"`` are divided by the number of classes: all that comes
+            back is of a cost per example.
         over: the field.
         optimum: ``"learning_rate"`` to fit the best learning rate instead of the best batch size.
         n_resamples: for the interval of each peak.
@@ -165,7 +167,8 @@ def fit_scaling_rule(
     check_choice("optimum", optimum, ("batch_size", "learning_rate"))
     if over == optimum:
         raise InputError(f"{over} cannot be both varied and optimised: choose another.")
-    _check_settings(frame)
+    check_frame(frame, ("learning_rate", "batch_size", "momentum", "n_train"))
+    frame = check_settings(frame)
     points = tuple(
         RulePoint(
             float(value),  # type: ignore[arg-type]
@@ -216,18 +219,6 @@ def fit_scaling_rule(
         scatter=line.scatter,
         _line=line,
     )
-
-
-def _check_settings(frame: pd.DataFrame) -> None:
-    """What a run was made with: numbers within reason, and no batch larger than its data."""
-    check_frame(frame, ("learning_rate", "batch_size", "momentum", "n_train"))
-    for column in ("learning_rate", "batch_size", "n_train"):
-        check_numbers(frame, column, "from 1e-12 to 1e12", lambda v: 1e-12 <= v <= 1e12)
-    check_numbers(frame, "momentum", "in [0, 1)", lambda v: 0 <= v < 1)
-    large = frame[frame["batch_size"] > frame["n_train"]]
-    if len(large):
-        B, N = large[["batch_size", "n_train"]].iloc[0]
-        raise InputError(f"batch_size must be at most n_train in every run, got {B:g} of {N:g}.")
 
 
 @dataclass(frozen=True)

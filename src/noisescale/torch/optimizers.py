@@ -10,6 +10,8 @@ from torch import Tensor
 
 from noisescale.torch.update import HALF
 
+# What divides by roots of second moments, and these alone; RAdam does not in its first steps.
+_DIVIDE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.SparseAdam)
 _FRAMES = 12  # how far above an optimiser's step a scaler's stands
 
 
@@ -33,18 +35,23 @@ def several_rates(optimizer: Any) -> bool:
 def adam_metric(optimizer: Any, params: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
     """1/(sqrt(v/(1 - beta2^t)) + eps)^2 of every entry, by which Adam's step divides it.
 
-    None while the optimiser has no second moments.
+    v are the largest second moments so far under amsgrad. SparseAdam's step divides by
+    (sqrt(v) + eps)/sqrt(1 - beta2^t). None for other optimisers, and while there are no moments.
     """
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # inside of Accelerate's wrapper
+    if not isinstance(optimizer, _DIVIDE):
+        return None
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     made = {}
     for name, p in params.items():
         state, group = optimizer.state.get(p, {}), groups.get(id(p))
         if group is None or "exp_avg_sq" not in state:
             return None
-        v, step = state["exp_avg_sq"], float(state.get("step", math.inf))
+        v = state.get("max_exp_avg_sq", state["exp_avg_sq"])
         v = v.float() if v.dtype in HALF else v
-        beta = group["betas"][1] if "betas" in group else 0.0
-        made[name] = (v / (1 - beta**step)).sqrt_().add_(group.get("eps", 0.0)).pow_(-2)
+        correction = math.sqrt(1 - float(group["betas"][1]) ** float(state["step"]))
+        eps = group["eps"] / (correction if isinstance(optimizer, torch.optim.SparseAdam) else 1)
+        made[name] = (v.sqrt() / correction).add_(eps).pow_(-2)
     return made
 
 

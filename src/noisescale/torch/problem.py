@@ -296,16 +296,16 @@ class TorchProblem(ByExamples):
 
         return to_numpy(self.ways.directions(one)(self.tensor(directions, "float64")))
 
-    def second_moments(self) -> LinearOperator:
-        """sum_i g_i g_i' as products in float32, (p, p)."""
-        w = self.tensor(self.w, "float32")
+    def second_moments(self, precision: Precision = "float32") -> LinearOperator:
+        """sum_i g_i g_i' as products, (p, p)."""
+        w = self.tensor(self.w, precision)
 
         def product(rows: slice, v: torch.Tensor) -> torch.Tensor:
-            function = self._nll_each("float32", rows)
+            function = self._nll_each(precision, rows)
             _, pull_back = vjp(function, w)
             return pull_back(self.ways.along(function, w, v))[0]
 
-        return self._summed(product, "float32")
+        return self._summed(product, precision)
 
     def _check_nll(self) -> None:
         """A user's nll must give one number an example: a broadcast would pass unnoticed."""

@@ -18,8 +18,8 @@ COMPILED_BATCH_NORM = (
     "model their contributions cannot be seen: nothing is measured; watch the model uncompiled"
 )
 NO_METRIC = (
-    "norm='adam' needs the second moments that Adam and its kin keep as exp_avg_sq, and this "
-    "optimiser has none: nothing is measured"
+    "norm='adam' needs the second moments of Adam, AdamW, NAdam or SparseAdam, and this optimiser "
+    "has none, or divides by something else: nothing is measured"
 )
 NOTHING = (
     "no gradient reached the layers of the watched model: watch the model that is trained, and if "

@@ -73,7 +73,7 @@ class Update:
 
 
 def batches(
-    numbers: list[float], totals: list[float], *, world: int, scale: float, unit: str
+    numbers: list[float], totals: list[float], *, world: int, scale: float, unit: str, eps: float
 ) -> list[Batch]:
     """The batch that every layer has seen, from the processes' added numbers.
 
@@ -83,6 +83,7 @@ def batches(
         world: how many processes.
         scale: by which the loss was multiplied against underflow.
         unit: ``"example"`` or ``"token"``.
+        eps: of the arithmetic in which norms were computed.
     """
     W, s, n, tokens, *sums = numbers
     W, s = W / world, s / world**2
@@ -90,7 +91,7 @@ def batches(
     units = tokens if unit == "token" else 1 / q
     divisor = (W * scale) ** 2
     return [
-        Batch(total / divisor, square / world**2 / divisor, q, round(n), units)
+        Batch(total / divisor, square / world**2 / divisor, q, round(n), units, eps)
         for total, square in zip(totals, sums, strict=True)
     ]
 

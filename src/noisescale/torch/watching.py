@@ -223,7 +223,8 @@ class Watch(NoiseRecord):
             numbers = shared.tolist()
         if self.reduction == "whole" and numbers[0] > 0:  # its weights add up to 1 already
             scale *= world / numbers[0]
-        made = batches(numbers, totals, world=world, scale=scale, unit=self.unit)
+        eps = max((torch.finfo(t.dtype).eps for t in update.totals.values()), default=0.0)
+        made = batches(numbers, totals, world=world, scale=scale, unit=self.unit, eps=eps)
         return dict(zip(labels, made, strict=True))
 
     def _time(self, measured: bool, seconds: float, reading: float) -> None:

@@ -141,6 +141,24 @@ def test_what_is_saved_is_read_again(tmp_path, suffix):
     for one, other in zip(record.rows, again.rows, strict=True):
         assert vars(one) == pytest.approx(vars(other), rel=1e-15, nan_ok=True)
     assert again.advice().position == record.advice().position
+    for end in ("value", "low", "high"):
+        assert getattr(again.interval(), end) == getattr(record.interval(), end)
+    assert again.critical_batch_size == record.critical_batch_size
+    assert f"critical batch size {record.interval()}" in repr(again)
+    assert again.noise_scale == record.noise_scale
+    json.dumps(again.to_dict()["critical_batch_size"], allow_nan=False)
+    if suffix == "csv":
+        assert "(the last of 8 rows)" in repr(again)
+        calls = (
+            lambda: again.save(tmp_path / "again.json"),
+            lambda: again.interval(0.9),
+            lambda: again.take(Batch(1.25, 0.6, 1 / 5, 5, 5.0), update=9),
+        )
+        for call, words in zip(calls, ("rows alone", "0.95 alone", "cannot go on"), strict=True):
+            with pytest.raises(InputError, match=words):
+                call()
+        again.save(path)
+        assert repr(load(path)) == repr(again)
     if suffix == "json":
         assert again.to_dict() == record.to_dict()
         json.loads(path.read_text(), parse_constant=pytest.fail)  # strict JSON

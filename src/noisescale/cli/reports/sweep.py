@@ -12,7 +12,7 @@ from noisescale.cli.runs_table import as_keys, varying
 from noisescale.drawing import COLOURS
 from noisescale.errors import InputError
 from noisescale.sweep.listing import first_failure
-from noisescale.sweep.peak import Peak, find_peak
+from noisescale.sweep.peak import Peak, find_peak, reached_by
 from noisescale.sweep.rules import fit_scaling_rule
 
 if TYPE_CHECKING:
@@ -37,11 +37,14 @@ def sweep_chapter(frame: pd.DataFrame, curves: pd.DataFrame) -> Chapter:
     counts = frame["status"].value_counts().to_dict()
     runs = frame[frame["status"] != "failed"]
     metric = _metric(runs)
+    if metric is not None:  # a diverged run counts as chance in every mean below
+        runs = runs[runs[metric].notna() | (runs["status"] == "diverged")]
+        runs = runs.assign(**{metric: reached_by(runs, metric)})
     settings = [] if metric is None else _settings(runs, metric)
     failure = first_failure(frame)
     notes = [] if failure is None else [f"{counts['failed']} runs failed, the first: {failure}"]
     if diverged := counts.get("diverged"):
-        notes.append(f"{diverged} runs diverged: they count as chance in the means of a curve.")
+        notes.append(f"{diverged} runs diverged: they count as chance in every mean.")
     if len(settings) > _MOST:
         notes.append(f"{len(settings)} settings: the first {_MOST} are drawn and answered for.")
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
@@ -97,8 +100,7 @@ def _name(names: list[str], values: Hashable) -> str:
 def _answer(runs: pd.DataFrame, settings: list[Setting], metric: str | None) -> tuple[str, ...]:
     if metric is None:
         return ("No run has come to an accuracy: there is nothing to compare yet.",)
-    best = _best(settings, metric)
-    told = [best] if best else []
+    told = [_best(settings, metric)]
     for setting in settings:
         at = f"At {setting.name}: " if setting.name else ""
         if setting.trouble is not None:
@@ -108,15 +110,12 @@ def _answer(runs: pd.DataFrame, settings: list[Setting], metric: str | None) -> 
     return (*told, *_rules(runs))
 
 
-def _best(settings: list[Setting], metric: str) -> str | None:
+def _best(settings: list[Setting], metric: str) -> str:
     means = [
         (float(part[metric].mean()), size, setting.name, len(part))
         for setting in settings
         for size, part in setting.runs.groupby("batch_size")
-        if part[metric].notna().any()
     ]
-    if not means:
-        return None
     value, size, name, n = max(means, key=lambda row: row[0])
     at = f", {name}" if name else ""
     many = "run" if n == 1 else "runs"
@@ -173,7 +172,8 @@ def _pictures(
         made.append(
             picture(
                 lambda axes: _draw_curves(axes, best.runs, curves, metric),
-                f"Mean {name} through training{of}, a line a batch size.",
+                f"Mean {name} through training{of} of runs that did not diverge, a line a batch "
+                "size.",
             )
         )
     return made
@@ -193,6 +193,7 @@ def _draw_peaks(axes: "Axes", peaked: list[tuple[str, Peak]], ylabel: str) -> No
 
 
 def _draw_curves(axes: "Axes", runs: pd.DataFrame, curves: pd.DataFrame, metric: str) -> None:
+    runs = runs[runs["status"] != "diverged"]
     sizes = sorted(runs["batch_size"].unique())
     every = max(1, -(-len(sizes) // _MOST))
     for colour, size in zip(COLOURS, sizes[::every], strict=False):
@@ -210,9 +211,9 @@ def _tables(settings: list[Setting], metric: str | None) -> list[Table]:
     rows = []
     for setting in settings:
         for size, part in setting.runs.groupby("batch_size"):
-            values = part[metric].dropna()
+            values = part[metric]
             error = float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
             diverged = int((part["status"] == "diverged").sum())
             rows.append((setting.name, size, len(part), diverged, float(values.mean()), error))
     columns = ("setting", "batch size", "runs", "diverged", metric, "standard error")
-    return [Table.of("Means over seeds of the runs that trained", columns, rows)]
+    return [Table.of("Means over seeds, a diverged run counted as chance", columns, rows)]

@@ -7,6 +7,7 @@ import pandas as pd
 
 from noisescale.cli.reports.page import Chapter, Download, Table, picture, shown
 from noisescale.cli.runs_table import as_keys
+from noisescale.sweep.peak import reached_by
 from noisescale.tune.result import TuneResult, in_words
 
 if TYPE_CHECKING:
@@ -77,16 +78,21 @@ def tuning_chapter(result: TuneResult) -> Chapter:
 def trials_chapter(frame: pd.DataFrame) -> Chapter:
     """What the trials of a store say by themselves: which recipe scores best."""
     names = [name for name in _RECIPE if name in frame]
-    done = frame[frame["status"] == "done"]
+    scored = frame["score"].notna() if "score" in frame else frame["status"].isna()
     rows = []
-    if len(done) and "score" in done:
-        for values, part in done.groupby(as_keys(done, names), dropna=False):
+    # Scores of one function have a worst; those of two cannot be compared.
+    for _, trials in frame[scored | (frame["status"] == "diverged")].groupby("function"):
+        if (trials["status"] == "diverged").all():
+            continue
+        trials = trials.assign(score=reached_by(trials, "score"))
+        for values, part in trials.groupby(as_keys(trials, names), dropna=False):
             scores = part["score"]
             error = float(scores.std() / math.sqrt(len(scores))) if len(scores) > 1 else math.nan
-            rows.append((*values, len(part), float(scores.mean()), error))
-    columns = (*names, "runs", "score", "standard error")
+            diverged = int((part["status"] == "diverged").sum())
+            rows.append((*values, len(part), diverged, float(scores.mean()), error))
+    columns = (*names, "runs", "diverged", "score", "standard error")
     means = pd.DataFrame(rows, columns=columns).sort_values("score", ascending=False)
-    failed = int((frame["status"] == "failed").sum())
+    failed, diverged = (int((frame["status"] == status).sum()) for status in ("failed", "diverged"))
     answer = "No trial has come to a score yet."
     if len(means):
         top = means.iloc[0]
@@ -101,6 +107,8 @@ def trials_chapter(frame: pd.DataFrame) -> Chapter:
             "which `noisescale tune` writes into its folder, and `result.save`."
         ),
         answer=(answer,),
+        notes=(f"{diverged} trials diverged: they count as the worst score seen.",)
+        * bool(diverged),
         pictures=(
             picture(
                 lambda axes: _draw_scores(axes, means),

@@ -132,13 +132,14 @@ class RunningRatio:
 
     def described(self) -> str:
         """The answer in a line."""
+        skipped = f", {self.n_skipped} skipped" if self.n_skipped else ""
+        return f"{self._answer()} after {self.n_updates} updates{skipped}"
+
+    def _answer(self) -> str:
         estimate = self.estimate
         if math.isnan(estimate.value):
-            shown = f"not resolved yet, at least {estimate.low:.3g},"
-        else:
-            shown = str(estimate)
-        skipped = f", {self.n_skipped} skipped" if self.n_skipped else ""
-        return f"critical batch size {shown} after {self.n_updates} updates{skipped}"
+            return f"critical batch size not resolved yet, at least {estimate.low:.3g},"
+        return f"critical batch size {estimate}"
 
     def _variances(self) -> tuple[float, float, float]:
         """Of the means of |G|^2 and of tr S, and their covariance.

@@ -25,6 +25,8 @@ examples, drawn at random and scaled up by n/m, leave all of this unbiased.
 import math
 from dataclasses import dataclass
 
+_ROUNDING = 100.0  # eps that two norms of the same gradients may be apart
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -36,6 +38,7 @@ class Batch:
         weight_sq: q.
         n_examples: how many there are.
         n_units: what V is multiplied by: 1/q examples, or the number of valid tokens.
+        eps: of the arithmetic behind the norms. A V that is lost in their rounding is taken as 0.
     """
 
     total_sq: float
@@ -43,6 +46,7 @@ class Batch:
     weight_sq: float
     n_examples: int
     n_units: float
+    eps: float = 0.0
 
     @property
     def readings(self) -> tuple[float, float]:
@@ -52,4 +56,6 @@ class Batch:
             return math.nan, math.nan
         signal = (self.total_sq - self.sum_sq) / rest
         variance = (self.sum_sq - self.weight_sq * self.total_sq) / rest
+        if abs(variance) <= _ROUNDING * self.eps * self.sum_sq:
+            variance = 0.0
         return signal, variance * self.n_units

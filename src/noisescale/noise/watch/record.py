@@ -6,13 +6,12 @@ the critical batch size and the noise scale.
 """
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_choice, check_number, check_whole
-from noisescale.errors import InputError
+from noisescale.errors import InputError, warn_user
 from noisescale.noise.scale import noise_scale
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.noise.watch.reading import Batch
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from noisescale.noise.watch.advice import Advice
 
+NO_NOISE = "the gradients of a batch's examples are alike within rounding: their tr S is taken as 0"
 UNITS = ("example", "token")
 
 
@@ -93,6 +93,8 @@ class NoiseRecord(Displayed):
             return False
         for name, part in (layers or {}).items():
             self.by_layer.setdefault(name, RunningRatio(decay=self.decay)).take(*part.readings)
+        if trace == 0:
+            self.note(NO_NOISE)
         estimate = self.interval()
         self.rows.append(
             Row(
@@ -106,7 +108,7 @@ class NoiseRecord(Displayed):
                 high=estimate.high,
                 learning_rate=learning_rate,
                 momentum=momentum,
-                noise_scale=self._scale(learning_rate, batch.n_examples, momentum),
+                noise_scale=self.scale(learning_rate, batch.n_examples, momentum),
             )
         )
         return True
@@ -192,7 +194,7 @@ class NoiseRecord(Displayed):
         if sentence not in self._notes:
             self._notes.append(sentence)
             if warn:
-                warnings.warn(sentence, WatchWarning, stacklevel=3)
+                warn_user(sentence, WatchWarning)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain numbers and text."""
@@ -241,7 +243,8 @@ class NoiseRecord(Displayed):
         scale = "" if g is None else f", noise scale {g:.4g}"
         return f"{self.whole.described()}{counted}{scale}"
 
-    def _scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
+    def scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
+        """The paper's g of one update; NaN if it is not known, with a note if it is not defined."""
         usable = math.isfinite(learning_rate) and learning_rate > 0 and 0 <= momentum < 1
         if self.n_train is None or not usable:
             return math.nan

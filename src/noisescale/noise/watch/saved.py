@@ -4,6 +4,7 @@
 """
 
 import io
+import math
 from dataclasses import fields
 from pathlib import Path
 from statistics import median_high
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from noisescale.errors import InputError
 from noisescale.noise.watch.advice import Advice, advise
+from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.saved import read_saved, read_text, write_saved, write_text
 from noisescale.uncertainty import Estimate
 
@@ -22,17 +24,44 @@ KIND = "noisescale watch"
 SUFFIXES = (".csv", ".json")
 
 
+class _LastRow(RunningRatio):
+    """The answer of a history's last row, which holds neither averages nor their decay."""
+
+    def __init__(self, rows: "list[Row]") -> None:
+        super().__init__(n_updates=len(rows))
+        self.weight = self.weight_sq = self.signal = self.noise = math.nan
+        self.row = rows[-1]
+
+    def take(self, signal: float, noise: float) -> bool:
+        raise InputError("a history has rows alone, which cannot go on: load a .json instead.")
+
+    def interval(self, level: float = 0.95) -> Estimate:
+        if level != 0.95:
+            raise InputError(f"a history has intervals of 0.95 alone, got a level of {level}.")
+        row = self.row
+        return Estimate(row.critical_batch_size, low=row.low, high=row.high, n=self.n_updates)
+
+    def described(self) -> str:
+        many = "the only row" if self.n_updates == 1 else f"the last of {self.n_updates} rows"
+        return f"{self._answer()} at update {self.row.update} ({many})"
+
+
 def save(record: "NoiseRecord", path: Path | str) -> None:
     """Write what was measured into a ``.csv`` or ``.json`` file."""
     path = Path(path)
     if _suffix(path) == ".csv":
         write_text(path, record.history.to_csv(index=False))
+    elif isinstance(record.whole, _LastRow):
+        raise InputError(
+            f"a record that was read from a .csv has its rows alone: {path} cannot be "
+            "more than that; save it as a .csv."
+        )
     else:
         write_saved(path, KIND, record.state_dict())
 
 
 def load(path: Path | str) -> "NoiseRecord":
-    """What :func:`save` wrote; of a ``.csv`` its rows alone, from which averages cannot go on."""
+    """What :func:`save` wrote; of a ``.csv`` its rows and the answer of the last one alone."""
     from noisescale.noise.watch.record import NoiseRecord
 
     path = Path(path)
@@ -42,6 +71,8 @@ def load(path: Path | str) -> "NoiseRecord":
         tokens = any(row.batch_size > 1.001 * row.n_examples for row in rows)
         record = NoiseRecord(unit="token" if tokens else "example")
         record.rows = rows
+        if rows:
+            record.whole = _LastRow(rows)
         return record
     content = read_saved(path, KIND, nothing=("n_train",))
     try:
