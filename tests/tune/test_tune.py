@@ -17,6 +17,7 @@ import pytest
 
 import noisescale as ns
 import tune_functions as functions
+from command_line import run as report
 from noisescale.jobs.engines import open_engine
 from noisescale.jobs.store import RunStore
 from noisescale.tune import TuneWarning
@@ -24,7 +25,8 @@ from noisescale.tune.decide import paired_difference, usual_spread
 from noisescale.tune.function import Interface, check_function
 from tune_functions import N_TRAIN
 
-TESTS = str(Path(functions.__file__).parent)
+# Where processes find the functions of tests, and what this one finds.
+PATH = os.pathsep.join([str(Path(functions.__file__).parent), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +291,13 @@ def test_no_run_is_made_twice(tune, tmp_path):
     assert again.trail == first.trail
     assert all(path.read_text() == "called\n" for path in calls.iterdir())
 
+def report_of(path):
+    """What is said of the tuning itself, rather than of its runs alone."""
+    ended = report("report", path)
+    assert ended.code == 0, ended.err
+    assert re.search(r"How large a batch costs nothing\?\n(Take B = |Inconclusive: )", ended.out)
+
+
 
 def n_stored(folder):
     if not (folder / "runs.sqlite").exists():
@@ -306,7 +315,7 @@ def test_killed_and_resumed_ends_the_same(tune, tmp_path):
         f"ns.tune_large_batch(f.Counting({str(tmp_path / 'calls')!r}), f.N_TRAIN, epochs=10, "
         f"store={str(tmp_path / 'runs')!r}, workers=2)\n"
     )
-    env = {**os.environ, "PYTHONPATH": TESTS}
+    env = {**os.environ, "PYTHONPATH": PATH}
     process = subprocess.Popen([sys.executable, "-c", script], env=env)
     while n_stored(tmp_path / "runs") < 10 and process.poll() is None:
         time.sleep(0.02)
@@ -396,6 +405,28 @@ class TestCompare:
     def test_the_usual_spread_is_that_of_paired_differences(self):
         rng = np.random.default_rng(3)
         scores = 0.9 + 0.1 * rng.normal(size=60) + 0.01 * rng.normal(size=(9, 60))
+    @pytest.mark.parametrize("out", ["store", "store/runs.sqlite", "store/mine.sqlite"])
+    def test_a_report_of_the_runs_finds_what_was_decided(self, out, tmp_path):
+        if out != "store":
+            (tmp_path / "store").mkdir()
+        budget = ("--n-train", "10000", "--epochs", "10", "--max-runs", "15", "--workers", "1")
+        done = self.run("tune_functions:peaked", *budget, "--out", out, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        report_of(tmp_path / out)
+        if out != "store/mine.sqlite":  # a folder is its runs.sqlite
+            report_of(tmp_path / "store")
+            report_of(tmp_path / "store" / "runs.sqlite")
+
+    def test_no_confirm(self, tmp_path):
+        usual = ("tune_functions:flat", "--n-train", "600", "--epochs", "2", "--tolerance", "0.5")
+        plain = self.run(*usual, "--json", cwd=tmp_path)
+        told = json.loads(plain.stdout)
+        assert told["confirmed"] is True
+        assert told["trail"][-1]["stage"] == 4
+        without = self.run(*usual, "--json", "--no-confirm", cwd=tmp_path)  # of the same runs
+        assert json.loads(without.stdout)["confirmed"] is None
+        assert json.loads(without.stdout)["n_runs"] < told["n_runs"]
+
         scores[0] = rng.uniform(0, 1, 60)  # broken down
         assert usual_spread(scores) == pytest.approx(0.01 * 2**0.5, rel=0.15)
         scores[1, 3] = np.nan
@@ -423,7 +454,7 @@ def test_every_argument_is_given(tune):
 
 class TestCommand:
     def run(self, *args, cwd):
-        env = {**os.environ, "PYTHONPATH": TESTS}
+        env = {**os.environ, "PYTHONPATH": PATH}
         command = [sys.executable, "-m", "noisescale", "tune", *args]
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 

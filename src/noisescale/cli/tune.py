@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from noisescale.cli.options import Cluster, Debug, Json, Plot, Quiet, Workers, check_path
-from noisescale.cli.reports.choose import TUNING
+from noisescale.cli.reports.choose import tuning_beside
 from noisescale.cli.user_code import load_function
 from noisescale.errors import InputError
 from noisescale.jobs.progress import show_progress
@@ -123,7 +123,7 @@ def tune(
             workers=workers,
             progress=progress,
         )
-    tuned.save((out if out.is_dir() else out.parent) / TUNING)
+    tuned.save(tuning_beside(out))
     if plot is not None:
         tuned.plot(plot)
     print(jsonlib.dumps(tuned.to_dict()) if json else tuned)
