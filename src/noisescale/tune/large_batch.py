@@ -176,7 +176,9 @@ def _engine(
 
 def _first_sizes(given: Iterable[int] | None, limit: int) -> tuple[int, ...]:
     if given is None:
-        sizes = {min(size, limit) for size in _FIRST}
+        # Where the usual ones leave too little room, half and a quarter of what is allowed.
+        small = {limit, limit // 2, max(1, limit // 4)}
+        sizes = small if limit < _FIRST[1] else {min(size, limit) for size in _FIRST}
     else:
         sizes = {check_whole("a batch size", size, at_least=1) for size in given}
         if sizes and max(sizes) > limit:
