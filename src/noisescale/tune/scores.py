@@ -162,7 +162,9 @@ class Trials:
                 f"{name}={row[name]:g}" if name != "betas" else f"betas={tuple(row[name])}"
                 for name in given
             )
-            done = sum(status == "done" for status in self._store.statuses().values())
+            runs = self._store.frame()
+            done = int((runs["status"] == "done")[runs["function"] == self._function].sum())
+            kept = f": {done} finished runs are kept in {self._store.path}" if done else ""
             raise InputError(
                 f"train({settings}) failed: {error.strip().splitlines()[-1]}. Mend it and call "
                 f"again: {done} finished runs are kept in {self._store.path}."
