@@ -36,6 +36,9 @@ def tune(
     no_margin: Annotated[
         bool, typer.Option("--no-margin", help="Instead: no fall that is told from noise.")
     ] = False,
+    no_confirm: Annotated[
+        bool, typer.Option("--no-confirm", help="Do not test the result again on fresh seeds.")
+    ] = False,
     start: Annotated[
         float | None,
         typer.Option(help="A batch size near the best, predicted or measured: saves updates."),
@@ -104,6 +107,7 @@ def tune(
             size,
             epochs=epochs,
             tolerance=None if no_margin else margin,
+            confirm=not no_confirm,
             start=start,
             learning_rate=learning_rate,
             momentum=momentum,
