@@ -29,8 +29,8 @@ from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore, make_folder
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.tune.branches import WORK, Branch, TrainFrom, file_digest
+from noisescale.tune.comparison import compare, usual_spread
 from noisescale.tune.critical_result import BatchOutcome, CriticalBatch, Meaning
-from noisescale.tune.decide import paired_difference, usual_spread
 from noisescale.uncertainty import Estimate, mean_of
 
 Array = NDArray[np.float64]
@@ -242,7 +242,7 @@ def analyse(
             examples=mean_of(e).interval(),
         )
         for size, rate, row, e in zip(sizes, rates, losses, crossed, strict=True)
-        for d in [paired_difference(-row, -losses[0], usual)]
+        for d in [compare(-row, -losses[0], None, usual=usual)]
     )
     critical, misfit = _line(np.array(sizes, float)[usable], crossed[usable])
     if misfit > _MISFIT:

@@ -31,6 +31,7 @@ def tune_large_batch(
     *,
     epochs: float,
     tolerance: float | None = 0.002,
+    confirm: bool = True,
     start: Any = None,
     learning_rate: float | None = None,
     momentum: float | None = None,
@@ -62,6 +63,11 @@ def tune_large_batch(
         epochs: the length of every run; ``steps`` is ``epochs * n_train / batch_size``.
         tolerance: the loss of score that you accept. A larger batch is taken when it is shown, at
             95 %, to lose no more. None takes it as long as no fall is told from noise.
+        confirm: compare what was taken once more with the best recipe of stage 1, by ``max_seeds``
+            seeds that nothing has seen: a batch about half way to the largest, then the largest.
+            What is not shown to lose no more is not recommended, so that 95 % holds for the whole
+            call, not for each comparison alone. The budget keeps what this takes. Without a
+            tolerance there is nothing to confirm.
         start: a :class:`noisescale.Recipe` or ``AdamRecipe``, a batch size such as the prediction
             of a :class:`noisescale.BatchSizeLaw` or a measured critical batch size: stage 1 then
             begins with half of it, itself and twice it.
@@ -120,6 +126,7 @@ def tune_large_batch(
         sizes=_first_sizes(batch_sizes if near is None else around(near, limit), limit),
         limit=limit,
         tolerance=tolerance,
+        confirm=confirm,
         spacing=4 if near is None else 2,
         seeds=n_seeds,
         max_seeds=max(check_whole("max_seeds", max_seeds, at_least=2), n_seeds),
@@ -176,7 +183,9 @@ def _engine(
 
 def _first_sizes(given: Iterable[int] | None, limit: int) -> tuple[int, ...]:
     if given is None:
-        sizes = {min(size, limit) for size in _FIRST}
+        # Where the usual ones leave too little room, half and a quarter of what is allowed.
+        small = {limit, limit // 2, max(1, limit // 4)}
+        sizes = small if limit < _FIRST[1] else {min(size, limit) for size in _FIRST}
     else:
         sizes = {check_whole("a batch size", size, at_least=1) for size in given}
         if sizes and max(sizes) > limit:

@@ -22,6 +22,8 @@ _NOTHING = (
     "difference_std",
     "tolerance",
     "inconclusive",
+    "confirmed",
+    "best_seen",
 )
 
 
@@ -37,7 +39,8 @@ def load(path: Path | str) -> TuneResult:
         trail = [
             Decision(**step | {"recipe": _recipe(step["recipe"])}) for step in content["trail"]
         ]
-        recipes = {name: _recipe(content[name]) for name in ("recipe", "start")}
+        named = [name for name in ("recipe", "start", "best_seen") if content.get(name) is not None]
+        recipes = {name: _recipe(content[name]) for name in named}
         notes = tuple(content["notes"])
         return TuneResult(**content | recipes | {"trail": tuple(trail), "notes": notes})
     except (KeyError, TypeError) as error:
