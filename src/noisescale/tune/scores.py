@@ -13,6 +13,7 @@ from noisescale.jobs.execution import execute
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
+from noisescale.jobs.record import last_line
 from noisescale.jobs.store import RunStore
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.tune.decide import Array
@@ -164,7 +165,7 @@ class Trials:
             )
             done = sum(status == "done" for status in self._store.statuses().values())
             raise InputError(
-                f"train({settings}) failed: {error.strip().splitlines()[-1]}. Mend it and call "
+                f"train({settings}) failed: {last_line(error)}. Mend it and call "
                 f"again: {done} finished runs are kept in {self._store.path}."
             )
 
