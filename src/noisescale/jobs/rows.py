@@ -68,18 +68,16 @@ def verify(row: Row) -> None:
         raise ValueError("its result has changed since it was written")
 
 
-def decode(row: Row) -> dict[str, dict[str, Any]]:
-    """The JSON of a row, column by column; ValueError says what is wrong with the row."""
+def decode(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A row's configuration and final numbers; ValueError says what is wrong with the row."""
     verify(row)
     if not isinstance(row["duration"], float) or not math.isfinite(row["duration"]):
         raise ValueError(f"its duration is {shown(row['duration'])}")
-    content = {name: _parse(name, row[name]) for name in _JSON}
-    columns = content["history"].values()
-    if not all(isinstance(column, list) and all(map(_is_number, column)) for column in columns):
-        raise ValueError("its history is not made of lists of numbers")
-    if len({len(column) for column in columns}) > 1:
-        raise ValueError("its history has lists of several lengths")
-    told = {k: v for k, v in (content["config"] | content["final"]).items() if v is not None}
+    config, final = (_parse(name, row[name]) for name in ("config", "final"))
+    if row.get("checksum") is None:  # else these are what was looked at when they were written
+        _parse("versions", row["versions"])
+        history(row)
+    told = {k: v for k, v in (config | final).items() if v is not None}
     for name, value in told.items():
         if name in _NUMBERS and not _is_number(value):
             raise ValueError(f"its {name} is {shown(value)}, no number")
@@ -87,7 +85,18 @@ def decode(row: Row) -> dict[str, dict[str, Any]]:
             raise ValueError(f"its {name} is {shown(value)}, no text")
         if missing := _TOGETHER.get(name, set()) - told.keys():
             raise ValueError(f"it has {name} and no {min(missing)}")
-    return content
+    return config, final
+
+
+def history(row: Row) -> dict[str, list[Any]]:
+    """A row's history: lists of numbers, all of one length."""
+    columns = _parse("history", row["history"])
+    lists = columns.values()
+    if not all(isinstance(column, list) and all(map(_is_number, column)) for column in lists):
+        raise ValueError("its history is not made of lists of numbers")
+    if len({len(column) for column in lists}) > 1:
+        raise ValueError("its history has lists of several lengths")
+    return columns
 
 
 def sound(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:

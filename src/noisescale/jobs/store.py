@@ -15,7 +15,7 @@ import pandas as pd
 
 from noisescale.errors import InputError
 from noisescale.jobs.disk import network_file_system
-from noisescale.jobs.rows import COLUMNS, Row, checksum, decode, sound, verify
+from noisescale.jobs.rows import COLUMNS, Row, checksum, decode, history, sound, verify
 
 APPLICATION_ID = 0x6E736772  # "nsgr", at byte 68 of the file
 STORE_FORMAT = 1  # SQLite's user_version, at byte 60
@@ -113,8 +113,12 @@ class RunStore:
             raise self._damaged(error) from None
         self._opened = self._file_id()
         if write:  # before hours of work, whatever of the store they will need
-            with self._reporting():
-                sound(self._rows(None), verify)
+            try:
+                with self._reporting():
+                    sound(self._rows(None), verify)
+            except InputError:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -155,8 +159,7 @@ class RunStore:
         configured: dict[str, None] = {}  # dictionaries keep the order of their names
         measured: dict[str, None] = {}
         with self._reporting():
-            for row, content in self._decoded(keys):
-                config, final = content["config"], content["final"]
+            for row, (config, final) in sound(self._rows(keys), lambda row: (row, decode(row))):
                 configured |= dict.fromkeys(config)
                 measured |= dict.fromkeys(final)
                 around = {name: row[name] for name in ("key", "status", *_CIRCUMSTANCES)}
@@ -170,16 +173,12 @@ class RunStore:
         """A row an evaluation: key, step, and the metrics then; ordered by key and step."""
         parts = []
         with self._reporting():
-            for row, content in self._decoded(keys):
-                if history := content["history"]:
-                    key = {"key": row["key"]}
-                    parts.append(pd.DataFrame(key | history | key))
+            for key, columns in sound(self._rows(keys), _curve):
+                if columns:
+                    parts.append(pd.DataFrame(key | columns | key))
         if not parts:
             return pd.DataFrame(columns=["key", "step"])
         return pd.concat(parts, ignore_index=True)
-
-    def _decoded(self, keys: Iterable[str] | None) -> list[tuple[Row, dict[str, dict[str, Any]]]]:
-        return sound(self._rows(keys), lambda row: (row, decode(row)))
 
     def _rows(self, keys: Iterable[str] | None, columns: str = "*") -> Iterator[Row]:
         chosen: str = ""
@@ -323,9 +322,16 @@ def copy_readable(damaged: Path | str, new: Path | str) -> int:
 def _intact(row: Row) -> dict[str, Any] | None:
     """The row as a record, or None if any part of it was overwritten."""
     try:
-        return {name: row[name] for name in COLUMNS} | decode(row) | {"config": row["config"]}
+        final, whole = decode(row)[1], {"history": history(row)}
     except ValueError:
         return None
+    versions = json.loads(row["versions"])
+    return {name: row[name] for name in COLUMNS} | whole | {"final": final, "versions": versions}
+
+
+def _curve(row: Row) -> tuple[dict[str, str], dict[str, list[Any]]]:
+    decode(row)
+    return {"key": row["key"]}, history(row)
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
