@@ -245,8 +245,9 @@ class DaskEngine:
             raise EngineError(f"the Dask cluster is {self._client.status}: {_START_AGAIN}.")
 
     def _threads(self) -> dict[str, int]:
-        """How many each worker has, by its address: the scheduler is asked, if it is there."""
-        self._check()
+        """How many each worker has; the scheduler is asked, and waited for if it went away."""
+        if self._client.status in ("closing", "closed"):
+            self._check()
         try:
             threads: dict[str, int] = self._client.nthreads()
         except OSError as error:
