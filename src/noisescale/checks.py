@@ -4,9 +4,12 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from noisescale.errors import InputError
+
+T = TypeVar("T")
 
 _LARGEST = 2**62  # whole numbers beyond this overflow somewhere below
 
@@ -51,6 +54,14 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
     return value
+
+
+def check_count(what: str, values: Iterable[T], *, at_most: int) -> list[T]:
+    """The values as a list that is not too long: one that never ends is not waited for."""
+    listed = list(islice(values, at_most + 1))
+    if len(listed) > at_most:
+        raise InputError(f"{what} must be at most {at_most:,}, got more.")
+    return listed
 
 
 def check_flag(name: str, value: bool) -> bool:

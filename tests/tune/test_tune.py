@@ -225,6 +225,7 @@ def test_what_cannot_be_called_is_refused(train, told):
     ("options", "told"),
     [
         ({"epochs": 0}, "epochs must be a finite number above 0, got 0"),
+        ({"epochs": 1e18}, r"epochs must be at most 4.61e\+14, 2\*\*62 updates, got 1e\+18"),
         ({"n_train": 1}, "n_train must be at least 2, got 1"),
         ({"learning_rate": -1}, "learning_rate must be"),
         ({"momentum": 1.0}, r"momentum must be a finite number in \[0, 1\), got 1"),

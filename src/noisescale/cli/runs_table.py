@@ -26,11 +26,19 @@ def runs_table(frame: pd.DataFrame) -> Table:
 def varying(frame: pd.DataFrame) -> list[str]:
     """The settings in which runs differ."""
     hidden = {"key", "status", "duration", "data_fingerprint", "score", *METRICS, *_CIRCUMSTANCES}
-    return [
+    names = [
         column
         for column in frame.columns
         if column not in hidden and frame[column].map(str).nunique() > 1
     ]
+    # What a model is says no more than its name does, unless it has changed.
+    if "model_fingerprint" in names and not _several(frame, "model", "model_fingerprint"):
+        names.remove("model_fingerprint")
+    return names
+
+
+def _several(frame: pd.DataFrame, name: str, version: str) -> bool:
+    return bool(frame.groupby(name)[version].nunique().max() > 1)
 
 
 def as_keys(frame: pd.DataFrame, names: list[str]) -> list["pd.Series[Any]"]:

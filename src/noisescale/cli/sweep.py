@@ -43,6 +43,9 @@ def sweep(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what the store holds as failed.")
     ] = False,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Use stored runs although the model has changed.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -64,6 +67,7 @@ def sweep(
             workers=workers,
             retries=retries,
             retry_failed=retry_failed,
+            reuse=reuse,
             progress=progress,
         )
     counts = {str(status): int(n) for status, n in frame["status"].value_counts().items()}

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import lzma
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from importlib import resources
 from typing import Any
 
@@ -31,7 +31,7 @@ from noisescale.data.idx import parse_idx
 from noisescale.data.sources import COLLECTIONS, FASHION_MNIST, MNIST, Collection
 from noisescale.data.verified import VERIFIED, DataFacts, facts_of
 from noisescale.errors import InputError
-from noisescale.imports import import_function
+from noisescale.imports import import_function, users_code
 
 __all__ = [
     "DataFacts",
@@ -110,13 +110,9 @@ def load_dataset(name: str) -> Dataset:
             f"there is no data set {name!r}: use {', '.join(_LOADERS)}, or module:function."
         )
     function = import_function("data", name)
-    try:
+    with users_code(f"the data set {name!r} cannot be loaded:"):
         made = function()
         arrays = [np.asarray(array) for array in made]
-    except Exception as error:
-        raise InputError(
-            f"the data set {name!r} cannot be loaded: {type(error).__name__}: {error}."
-        ) from error
     _check_arrays(name, arrays)
     if isinstance(made, Dataset):
         return made
@@ -132,20 +128,32 @@ def load_dataset(name: str) -> Dataset:
     )
 
 
-@functools.lru_cache(maxsize=1)
 def load_kept(name: str) -> Dataset:
     """The same, kept for the next call: runs that follow each other tend to use the same data."""
+    return _kept(name, _function(name))
+
+
+def _function(name: str) -> Hashable:
+    """What the user's function is now: a module that was reloaded has another."""
+    if name in _LOADERS or ":" not in name:
+        return None
+    function = import_function("data", name)
+    return function if isinstance(function, Hashable) else id(function)
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(name: str, function: Hashable) -> Dataset:
     return load_dataset(name)
 
 
 def facts(name: str) -> DataFacts:
     """Fingerprint and sizes of the data set ``name``; nothing is loaded for a verified one."""
-    return VERIFIED[name] if name in VERIFIED else _loaded_facts(name)
+    return VERIFIED[name] if name in VERIFIED else _loaded_facts(name, _function(name))
 
 
 @functools.cache
-def _loaded_facts(name: str) -> DataFacts:
-    return facts_of(load_kept(name))
+def _loaded_facts(name: str, function: Hashable) -> DataFacts:
+    return facts_of(_kept(name, function))
 
 
 def _check_arrays(name: str, arrays: list[NDArray[Any]]) -> None:

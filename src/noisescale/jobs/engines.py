@@ -18,6 +18,8 @@ from noisescale.errors import InputError
 from noisescale.jobs import isolation
 from noisescale.jobs.isolation import AS_SET, ONE_THREAD, START, WorkerDiedError
 
+_START_AGAIN = "what had finished is stored, start the sweep again to go on"
+
 
 class EngineError(RuntimeError):
     """The workers cannot be used at all; what had finished is in the store."""
@@ -216,23 +218,18 @@ class DaskEngine:
         self._owns_client = isinstance(client, str)
         self._client = _connect(client) if self._owns_client else client
         self._executor: Executor = self._client.get_executor(retries=0)
-        if not self._client.nthreads():
+        if not self._threads():
             self._wait_for_workers()
         _greet(self._executor, patient=True)
 
     def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by a worker of the cluster."""
-        if self._client.status != "running":
-            raise EngineError(
-                f"the Dask cluster is {self._client.status}: what had finished is stored, start "
-                "the sweep again to go on."
-            )
+        self._check()
         return _submit(self._executor, work, *args)
 
     def capacity(self) -> int:
         """Two tasks a thread, so that none waits for the network; workers may come and go."""
-        threads: dict[str, int] = self._client.nthreads()
-        return max(1, 2 * sum(threads.values()))
+        return max(1, 2 * sum(self._threads().values()))
 
     def restart(self) -> None:
         """Nothing to do: the scheduler replaces dead workers itself."""
@@ -242,6 +239,20 @@ class DaskEngine:
         self._executor.shutdown(wait=False)
         if self._owns_client:
             self._client.close()
+
+    def _check(self) -> None:
+        if self._client.status != "running":
+            raise EngineError(f"the Dask cluster is {self._client.status}: {_START_AGAIN}.")
+
+    def _threads(self) -> dict[str, int]:
+        """How many each worker has; the scheduler is asked, and waited for if it went away."""
+        if self._client.status in ("closing", "closed"):
+            self._check()
+        try:
+            threads: dict[str, int] = self._client.nthreads()
+        except OSError as error:
+            raise EngineError(f"the Dask scheduler is gone: {_START_AGAIN}.") from error
+        return threads
 
     def _wait_for_workers(self) -> None:
         try:

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from noisescale.checks import check_whole
+from noisescale.checks import check_count, check_whole
 from noisescale.errors import InputError
 from noisescale.likelihood import Likelihood
 
 ApplyFn = Callable[[Any, jax.Array], jax.Array]
 
+_MOST = 1_000_000  # evaluations of a run
 _ROWS = 10_000  # examples scored at once, which bounds the memory of an evaluation
 
 
@@ -46,6 +47,8 @@ def evaluation_steps(
                 f"evaluate_at must be 'log', 'final' or a sequence of steps, got {evaluate_at!r}."
             )
         count = check_whole("n_evaluations", n_evaluations, at_least=1)
+        if count > _MOST:
+            raise InputError(f"n_evaluations must be at most {_MOST:,}, got {count:,}.")
         # Downwards from the last step, so that even a single evaluation is the final one.
         spaced = np.geomspace(max(1, steps), 1, count).round().astype(int)
         return sorted({0, steps, *spaced[spaced <= steps].tolist()})
@@ -53,7 +56,8 @@ def evaluation_steps(
         raise InputError(
             f"evaluate_at must be 'log', 'final' or a sequence of steps, got {evaluate_at!r}."
         )
-    chosen = {check_whole("a step in evaluate_at", step, at_least=0) for step in evaluate_at}
+    listed = check_count("the steps in evaluate_at", evaluate_at, at_most=_MOST)
+    chosen = {check_whole("a step in evaluate_at", step, at_least=0) for step in listed}
     if wrong := [step for step in sorted(chosen) if not 0 <= step <= steps]:
         raise InputError(f"evaluate_at must lie between 0 and steps = {steps}, got {wrong[0]}.")
     return sorted({*chosen, steps})

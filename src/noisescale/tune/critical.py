@@ -20,20 +20,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
+from noisescale.checks import (
+    check_choice,
+    check_count,
+    check_learning_rate,
+    check_number,
+    check_whole,
+)
 from noisescale.errors import InputError
 from noisescale.jobs.execution import complete
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
-from noisescale.jobs.store import RunStore, make_folder
+from noisescale.jobs.record import last_line
+from noisescale.jobs.store import RunStore, make_folder, resumable
 from noisescale.noise.watch.ratio import RunningRatio
-from noisescale.tune.branches import WORK, Branch, TrainFrom, file_digest
+from noisescale.tune.branches import WORK, Branch, TrainFrom, content_digest
 from noisescale.tune.comparison import compare, usual_spread
 from noisescale.tune.critical_result import BatchOutcome, CriticalBatch, Meaning
 from noisescale.uncertainty import Estimate, mean_of
 
 Array = NDArray[np.float64]
+_MOST_SIZES = 1_000
 _MISFIT = 0.25  # a line so far off describes something else
 _MEANING: dict[str, Meaning] = {
     "fell": "worse",
@@ -68,7 +76,8 @@ def measure_critical_batch(
             n_examples, seed)``: it trains on for ``n_examples`` examples and returns pairs
             (examples seen since the checkpoint, loss), best from 0 on; the loss is one that batch
             sizes share, as on held-out data.
-        checkpoint: its first argument, whatever that is; of large ones the path.
+        checkpoint: its first argument, whatever that is; of large ones the path of a file or
+            folder, which a store knows by its content.
         batch_sizes: two or more; the smallest is the reference.
         learning_rate: at the smallest batch size.
         n_examples: that every branch sees.
@@ -92,7 +101,8 @@ def measure_critical_batch(
     >>> round(found.critical_batch_size.value)
     100
     """
-    sizes = sorted({check_whole("a batch size", size, at_least=1) for size in batch_sizes})
+    listed = check_count("the batch sizes", batch_sizes, at_most=_MOST_SIZES)
+    sizes = sorted({check_whole("a batch size", size, at_least=1) for size in listed})
     if len(sizes) < 2:
         raise InputError(f"batch_sizes must be two or more, got {sizes}.")
     n_examples = check_whole("n_examples", n_examples, at_least=1)
@@ -115,10 +125,11 @@ def measure_critical_batch(
             f"stored branches are not used, and these will not be: whether {named.unknown} is the "
             "same as before cannot be told"
         )
+    name = named.name + content_digest(checkpoint)
     branches = [
         [
             Branch(
-                function=named.name + file_digest(checkpoint),
+                function=name,
                 batch_size=size,
                 learning_rate=rate,
                 n_examples=n_examples,
@@ -166,12 +177,15 @@ def _made(
     """The curve of every branch, (points, 2), None if it diverged; and the seconds they took."""
     runs = {branch.key: branch for row in branches for branch in row}
     with ExitStack() as closing:
+        keeps = store is not None
         if store is None:
             store = closing.enter_context(tempfile.TemporaryDirectory())
         if not isinstance(store, RunStore):
             if not Path(store).suffix:  # a folder's name
                 make_folder(Path(store))
             store = closing.enter_context(RunStore(store, write=True))
+        if keeps:
+            closing.enter_context(resumable(store))
         frame = complete(
             runs,
             store,
@@ -187,7 +201,7 @@ def _made(
             raise InputError(
                 f"train_from(batch_size={branch.batch_size}, learning_rate="
                 f"{branch.learning_rate:g}, seed={branch.seed}) failed: "
-                f"{str(row['error']).strip().splitlines()[-1]}."
+                f"{last_line(row['error'])}."
             )
         points = {
             key: part[["step", "loss"]].to_numpy(float)

@@ -13,7 +13,7 @@ from noisescale.jobs.engines import Engine, engine_for
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
-from noisescale.jobs.store import RunStore, make_folder
+from noisescale.jobs.store import RunStore, make_folder, resumable
 from noisescale.tune.function import TrainFunction, check_function, interface_of
 from noisescale.tune.margin import MarginTuner
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
@@ -107,6 +107,8 @@ def tune_large_batch(
         raise InputError(f"largest_batch must be at most n_train, {n_train}, got {limit}.")
     n_seeds = check_whole("seeds", seeds, at_least=2)
     epochs = check_number("epochs", epochs, "above 0", lambda v: v > 0)
+    if epochs > (most := 2**62 / n_train):
+        raise InputError(f"epochs must be at most {most:.3g}, 2**62 updates, got {epochs:g}.")
     if tolerance is not None:
         tolerance = check_number("tolerance", tolerance, "at least 0", lambda v: v >= 0)
     given = {
@@ -144,6 +146,8 @@ def tune_large_batch(
             if not Path(store).suffix:  # a folder's name
                 make_folder(Path(store))
             store = closing.enter_context(RunStore(store, write=True))
+        if keeps:
+            closing.enter_context(resumable(store))
         named = identity(train)
         function, told = named.name, list[str]()
         if keeps and (own or reuse or named.unknown is not None):

@@ -13,6 +13,7 @@ from noisescale.jobs.execution import execute
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
+from noisescale.jobs.record import last_line
 from noisescale.jobs.store import RunStore
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.tune.comparison import Array
@@ -174,8 +175,7 @@ class Trials:
             done = int((runs["status"] == "done")[runs["function"] == self._function].sum())
             kept = f": {done} finished runs are kept in {self._store.path}" if done else ""
             raise InputError(
-                f"train({settings}) failed: {error.strip().splitlines()[-1]}. Mend it and call "
-                f"again{kept}."
+                f"train({settings}) failed: {last_line(error)}. Mend it and call again{kept}."
             )
 
 

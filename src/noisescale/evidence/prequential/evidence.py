@@ -23,7 +23,8 @@ from noisescale.jobs.execution import complete
 from noisescale.jobs.identity import identity, identity_of
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
-from noisescale.jobs.store import RunStore, make_folder
+from noisescale.jobs.record import last_line
+from noisescale.jobs.store import RunStore, make_folder, resumable
 
 
 def prequential_evidence(
@@ -206,6 +207,8 @@ def _pay_elsewhere(
             if not Path(kept).suffix:  # a folder's name
                 make_folder(Path(kept))
             kept = closing.enter_context(RunStore(kept, write=True))
+        if store is not None:
+            closing.enter_context(resumable(kept))
         frame = complete(
             {stage.key: stage for stage in stages},
             kept,
@@ -218,7 +221,7 @@ def _pay_elsewhere(
         ).set_index("key")
         failed = [stage for stage in stages if frame.loc[stage.key, "status"] == "failed"]
         if failed:
-            error = str(frame.loc[failed[0].key, "error"]).strip().splitlines()[-1]
+            error = last_line(frame.loc[failed[0].key, "error"])
             error = error.rpartition("InputError: ")[2]  # a sentence of ours speaks for itself
             where = f"in {kept.path}" if store is not None else "nowhere: give store= to keep them"
             raise InputError(
