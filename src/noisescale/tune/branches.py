@@ -4,7 +4,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -61,8 +61,8 @@ class Branch(Keyed):
 
 def file_digest(checkpoint: Any) -> str:
     """The content of the file that a checkpoint names; empty if it names none."""
-    if isinstance(checkpoint, (str, Path)) and Path(checkpoint).is_file():
-        with Path(checkpoint).open("rb") as file:
+    if isinstance(checkpoint, (str, Path)):
+        with suppress(OSError, ValueError), Path(checkpoint).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     return ""
 
