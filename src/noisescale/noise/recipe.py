@@ -154,7 +154,7 @@ class Recipe(BatchRecipe, Displayed):
 
     def kept(self, rule: str) -> float:
         """What ``rule`` keeps: e N/B or g; of a stream e/B, which is that but for N."""
-        if rule == "exact" and self.n_train is None:
+        if check_choice("rule", rule, RULES) == "exact" and self.n_train is None:
             raise InputError(
                 "the exact rule keeps e (N/B - 1) and needs n_train: of a stream, whose N is not "
                 "known, choose rule='linear', in which N has no part."
