@@ -327,6 +327,10 @@ class AdamRecipe(BatchRecipe, Displayed):
         decay = f", weight decay {self.weight_decay:.4g}" if decays else ""
         return f"learning rate {self.learning_rate:.4g}, betas ({beta1:.6g}, {beta2:.6g}){decay}"
 
+    def said(self) -> tuple[str, ...]:
+        """What was said of the tuned recipe when it was made."""
+        return BatchRecipe.said(self._tuned or self)
+
     def to_dict(self) -> dict[str, Any]:
         """The quantities and the notes; None for what is not known."""
         return {
