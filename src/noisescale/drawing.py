@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from noisescale.checks import check_path
+from noisescale.errors import InputError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -65,8 +68,18 @@ def drawn(draw: Callable[["Axes"], None], where: "Axes | str | Path | None") -> 
     axes = figure.add_subplot()
     draw(axes)
     if where is not None:
-        figure.savefig(where)
+        write_figure(figure, where)
     return axes
+
+
+def write_figure(figure: "Figure", where: "str | Path", **how: Any) -> None:
+    """Write a picture into a file, or say in a sentence why it cannot be."""
+    path = check_path("where", where)
+    try:
+        figure.savefig(path, **how)
+    except (OSError, ValueError) as error:  # the latter for an ending that is no picture's
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the picture cannot be written into {path} ({reason}).") from None
 
 
 def to_svg(figure: "Figure") -> str:

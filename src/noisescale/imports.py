@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from noisescale.checks import shown
 from noisescale.errors import InputError
 
 
@@ -27,15 +28,17 @@ def in_words(error: BaseException) -> str:
 
 def import_function(what: str, name: str) -> Callable[..., Any]:
     """The function that ``name``, a ``module:function``, stands for; ``what`` says its role."""
+    if not isinstance(name, str):
+        raise InputError(f"{what} must be named as module:function, got {shown(name)}.")
     module, _, function = name.partition(":")
-    trouble = f"{what} {name!r} cannot be imported"
+    trouble = f"{what} {shown(name)} cannot be imported"
     with users_code(f"{trouble}:"):
         try:
             imported = getattr(import_module(module), function)
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise InputError(f"{trouble}: {error}.") from error
     if not callable(imported):
-        raise InputError(f"{what} {name!r} must be a function, got {type(imported).__name__}.")
+        raise InputError(f"{what} {shown(name)} must be a function, got {type(imported).__name__}.")
     return imported  # type: ignore[no-any-return]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from noisescale.checks import check_path
 from noisescale.errors import InputError
 
 _INFINITE = "infinite"
@@ -16,7 +17,7 @@ _INFINITE = "infinite"
 
 def write_saved(path: Path | str, kind: str, content: dict[str, Any]) -> None:
     """Write a result of this ``kind`` into a ``.json`` file."""
-    path = Path(path)
+    path = check_path("path", path)
     if path.suffix.lower() != ".json":
         raise InputError(f"a result is saved in a file that ends in .json, got {path}.")
     text = json.dumps(to_json({"kind": kind} | content), indent=1, allow_nan=False)
@@ -54,7 +55,7 @@ def kind_of(path: Path) -> str | None:
 
 def read_saved(path: Path | str, kind: str, nothing: Collection[str] = ()) -> dict[str, Any]:
     """What :func:`write_saved` wrote; the names in ``nothing`` may be None, others NaN."""
-    path = Path(path)
+    path = check_path("path", path)
     try:
         content = from_json(json.loads(read_text(path)), nothing)
         if content["kind"] != kind:

@@ -136,6 +136,8 @@ def _square_operator(curvature: Any) -> LinearOperator:
 
 def _vector(name: str, values: Any) -> NDArray[np.float64]:
     try:
+        if np.asarray(values).dtype.kind in "bcSU":
+            raise TypeError
         return np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be numbers, got {type(values).__name__}.") from None

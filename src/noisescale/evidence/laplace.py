@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.checks import check_choice, check_list, check_number, check_whole
 from noisescale.errors import InputError, warn_user
 from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
@@ -219,13 +219,7 @@ def permutation_degeneracy(hidden_units: Sequence[int]) -> float:
     For ``log_degeneracy``: each layer of h units can be permuted in h! ways. It counts minima, so
     it belongs to the model's whole evidence, not to the evidence of the minimum that was found.
     """
-    try:
-        layers = list(hidden_units)
-    except TypeError:
-        raise InputError(
-            f"hidden_units must be the layers' numbers of units, such as [100], got "
-            f"{type(hidden_units).__name__}."
-        ) from None
+    layers = check_list("hidden_units", hidden_units, "the layers' numbers of units, such as [100]")
     return sum(math.lgamma(check_whole("hidden_units", h, at_least=1) + 1) for h in layers)
 
 

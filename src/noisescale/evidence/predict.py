@@ -99,6 +99,8 @@ def predictions_of(
     n, C = outputs.shape
     method = _choose_method(method, p=len(L), n=problem.n_train * C)
     settings: dict[str, Any] = {"predictive": predictive, "n_samples": n_samples, "seed": seed}
+    if not np.isfinite(outputs).all():
+        raise InputError("the model's outputs at x_new are not finite: scale x_new as data was.")
     if problem.likelihood.name == "bernoulli":
         return average_probabilities(
             outputs[:, 0],

@@ -54,6 +54,8 @@ def _spread(precision: Any, name: str, shape: tuple[int, ...]) -> Array:
             "it a small precision of its own."
         )
     try:
+        if np.asarray(precision).dtype.kind in "bcSU":
+            raise TypeError
         return np.broadcast_to(np.asarray(precision, np.float64), shape)
     except (TypeError, ValueError, OverflowError):
         raise InputError(

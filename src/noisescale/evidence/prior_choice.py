@@ -16,7 +16,7 @@ import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_choice, shown
+from noisescale.checks import check_choice, check_list, check_number, shown
 from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
 from noisescale.evidence.map import Polished, descended, polish
@@ -194,15 +194,16 @@ def scalar_curve(
         decades = math.log10(BOUNDS[1] / BOUNDS[0])
         values = np.geomspace(*BOUNDS, round(decades * _PER_DECADE) + 1)
     else:
-        try:
-            values = np.unique(np.asarray(grid, np.float64))
-        except (TypeError, ValueError, OverflowError):
-            values = np.zeros(1)
-        if len(values) < 3 or not ((RANGE[0] <= values) & (values <= RANGE[1])).all():
-            raise InputError(
-                "prior_precisions must be three or more finite numbers above 0, got "
-                f"{shown(grid, 60)}."
-            )
+        wanted, (low, high) = "three or more finite numbers above 0", RANGE
+        listed = check_list("prior_precisions", grid, wanted)
+        values = np.unique(
+            [
+                check_number("a prior precision", value, "above 0", lambda v: low <= v <= high)
+                for value in listed
+            ]
+        )
+        if len(values) < 3:
+            raise InputError(f"prior_precisions must be {wanted}, got {shown(grid, 60)}.")
     nll, log_occam = trace_curve(
         problem,
         method,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from noisescale._version import __version__
-from noisescale.checks import check_whole
+from noisescale.checks import check_whole, shown
 from noisescale.errors import InputError
 from noisescale.jobs import isolation
 from noisescale.jobs.isolation import AS_SET, ONE_THREAD, START, WorkerDiedError
@@ -54,20 +54,25 @@ def open_engine(
     That is None, an :class:`Engine`, an Executor, a Dask client or its scheduler's address. Local
     processes have one thread each and the CPU alone, unless ``one_thread`` is False.
     """
+    workers = check_executor(executor, workers)
     if isinstance(executor, Engine):
         return executor
-    if workers is not None:
-        workers = check_whole("workers", workers, at_least=1)
     if executor is None:
         return LocalEngine(workers or cores(), one_thread=one_thread)
     if isinstance(executor, Executor):
         return ExecutorEngine(executor, workers or cores())
-    if isinstance(executor, str) or hasattr(executor, "get_executor"):
-        return DaskEngine(executor)
-    raise InputError(
-        "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client, the "
-        f"address of a Dask scheduler or an engine, got {type(executor).__name__}."
-    )
+    return DaskEngine(executor)
+
+
+def check_executor(executor: Any, workers: int | None) -> int | None:
+    """The number of workers; refuses an executor for which there is no engine."""
+    known = executor is None or isinstance(executor, (Engine, Executor, str))
+    if isinstance(executor, type) or not (known or hasattr(executor, "get_executor")):
+        raise InputError(
+            "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client, the "
+            f"address of a Dask scheduler or an engine, got {shown(executor)}."
+        )
+    return None if workers is None else check_whole("workers", workers, at_least=1)
 
 
 @contextmanager
@@ -78,6 +83,7 @@ def engine_for(
     if isinstance(executor, Engine):
         yield executor
         return
+    check_executor(executor, workers)
     engine = LazyEngine(lambda: open_engine(executor, workers=workers, one_thread=one_thread))
     try:
         yield engine

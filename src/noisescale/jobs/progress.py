@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
+from noisescale.checks import check_flag
+
 _EVERY = 10.0  # seconds between lines
 
 
@@ -138,7 +140,7 @@ def chosen_progress(progress: bool | Progress) -> Iterator[Progress]:
     if isinstance(progress, Progress):
         yield progress
     else:
-        with show_progress(silent=not progress) as shown:
+        with show_progress(silent=not check_flag("progress", progress)) as shown:
             yield shown
 
 

@@ -6,13 +6,15 @@ disk: SQLite's write-ahead log shares memory between processes, which network di
 
 import json
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import pandas as pd
 
+from noisescale.checks import check_flag, check_list, check_path
 from noisescale.errors import InputError
 from noisescale.jobs.disk import network_file_system
 from noisescale.jobs.rows import COLUMNS, Row, checksum, decode, history, sound, verify
@@ -59,6 +61,25 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
+@contextmanager
+def opened(store: "Path | str | RunStore | None") -> "Iterator[RunStore]":
+    """A store to write into; an open one stays open, and None is one for this call alone."""
+    if isinstance(store, RunStore):
+        with resumable(store):
+            yield store
+        return
+    with ExitStack() as leaving:
+        if store is None:
+            store = leaving.enter_context(tempfile.TemporaryDirectory())
+        path = check_path("store", store)
+        if not path.suffix:  # a folder's name
+            make_folder(path)
+        runs = leaving.enter_context(RunStore(path, write=True))
+        if store is not None:
+            leaving.enter_context(resumable(runs))
+        yield runs
+
+
 class RunSource(Protocol):
     """Where runs come from: a store that is written, or tables that were shipped.
 
@@ -92,7 +113,7 @@ class RunSink(Protocol):
 
 def store_path(path: Path | str) -> Path:
     """The store's file: ``path`` itself, or ``runs.sqlite`` in the folder ``path``."""
-    path = Path(path)
+    path = check_path("store", path)
     return path / FILE_NAME if path.is_dir() else path
 
 
@@ -106,7 +127,7 @@ class RunStore:
                 f"{self.path} lies on a network file system ({kind}), where several processes "
                 "cannot safely share a store: choose a folder on a local disk."
             )
-        check_file(self.path, may_be_missing=write)
+        check_file(self.path, may_be_missing=check_flag("write", write))
         try:
             self._connection = self._open(write)
         except sqlite3.Error as error:
@@ -185,7 +206,9 @@ class RunStore:
         values: tuple[str, ...] = ()
         if keys is not None:
             chosen = "WHERE key IN (SELECT value FROM json_each(?))"
-            values = (json.dumps(list(keys)),)
+            named = list(keys) if isinstance(keys, dict) else keys
+            asked = check_list("keys", named, "a list of keys")
+            values = (json.dumps([str(key) for key in asked]),)
         query = f"SELECT {columns} FROM runs {chosen} ORDER BY key"
         yield from map(dict, self._connection.execute(query, values))
 

@@ -131,6 +131,7 @@ class GradientNoise(Displayed):
 def noise_of(problem: Problem, *, n_eigenvalues: int = 0, curvature: str = "ggn") -> GradientNoise:
     """The gradient noise of a problem of any framework; see :func:`gradient_noise`."""
     check_whole("n_eigenvalues", n_eigenvalues, at_least=0)
+    check_choice("curvature", curvature, ("ggn", "hessian"))
     N = problem.n_train
     if N < 3:
         raise InputError(f"a covariance needs at least 3 examples, got {N}.")

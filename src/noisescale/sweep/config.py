@@ -8,12 +8,12 @@ model of the user's own.
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from noisescale.checks import check_choice, check_count, check_whole, shown
+from noisescale.checks import check_choice, check_list, check_whole, shown
 from noisescale.data import facts
 from noisescale.errors import InputError
 from noisescale.imports import import_function
@@ -36,7 +36,7 @@ _FIXED = {
 def model_maker(name: str) -> Callable[[int, int], Any]:
     """The function ``module:function`` that makes a model."""
     if ":" not in name:
-        raise InputError(f"model must be 'dense' or module:function, got {name!r}.")
+        raise InputError(f"model must be 'dense' or module:function, got {shown(name)}.")
     return import_function("model", name)
 
 
@@ -91,7 +91,7 @@ class RunConfig:
 
         for name in ("data", "model", "initialisation"):
             if not isinstance(getattr(self, name), str):
-                raise InputError(f"{name} must be a name, got {getattr(self, name)!r}.")
+                raise InputError(f"{name} must be a name, got {shown(getattr(self, name))}.")
         known = facts(self.data)
         checked: dict[str, Any] = {
             name: self._size(name, limit)
@@ -111,12 +111,11 @@ class RunConfig:
         )
         checked |= {k: v for k, v in settings.to_dict().items() if k in FIELDS}
         check_choice("initialisation", self.initialisation, INITIALISATIONS)
-        widths: Any = self.hidden_widths
-        if isinstance(widths, str) or not isinstance(widths, Iterable):
-            raise InputError(f"hidden_widths must be a list of widths, got {shown(widths)}.")
+        widths = check_list(
+            "hidden_widths", self.hidden_widths, "a list of widths", at_most=_MOST_LAYERS
+        )
         checked["hidden_widths"] = tuple(
-            check_whole("a width in hidden_widths", width, at_least=1)
-            for width in check_count("the layers in hidden_widths", widths, at_most=_MOST_LAYERS)
+            check_whole("a width in hidden_widths", width, at_least=1) for width in widths
         )
         checked["model_fingerprint"] = ""
         if self.model != "dense":

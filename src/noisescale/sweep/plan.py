@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from noisescale.checks import check_count, check_whole
+from noisescale.checks import check_list, check_path, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.imports import users_code
 from noisescale.sweep.config import FIELDS, RunConfig
@@ -80,7 +80,7 @@ def make_plan(
 def load_plan(path: Path | str) -> list[RunConfig]:
     """The plan in a TOML file with the tables ``[run]``, ``[grid]`` and ``[zip]``."""
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(check_path("plan", path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"the plan {path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def load_plan(path: Path | str) -> list[RunConfig]:
 def check_plan(plan: Iterable[RunConfig]) -> dict[str, RunConfig]:
     """The plan's runs by key, each once."""
     listed = plan if isinstance(plan, Iterable) else [plan]
-    runs = check_count("the runs of a plan", listed, at_most=_MOST_RUNS)
+    runs = check_list("the plan", listed, "a plan of runs", at_most=_MOST_RUNS)
     for run in runs:
         if not isinstance(run, RunConfig):
             raise InputError(
@@ -122,7 +122,7 @@ def _check_names(*groups: Mapping[str, Any]) -> None:
     for group in groups:
         for name in group:
             if name not in known:
-                raise InputError(f"a run has no field {name!r}: it has {', '.join(known)}.")
+                raise InputError(f"a run has no field {shown(name)}: it has {', '.join(known)}.")
             if name in seen:
                 raise InputError(f"the field {name} is given twice: once is enough.")
             seen.add(name)
@@ -132,9 +132,7 @@ def _check_names(*groups: Mapping[str, Any]) -> None:
 
 
 def _values(name: str, values: Iterable[Any], what: str) -> list[Any]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"the {what} of {name} must be a list of values, got {values!r}.")
-    listed = check_count(f"the values in the {what} of {name}", values, at_most=_MOST_RUNS)
+    listed = check_list(f"the {what} of {name}", values, "a list of values", at_most=_MOST_RUNS)
     if not listed:
         raise InputError(f"the {what} of {name} is empty: give it at least one value.")
     return listed
@@ -166,13 +164,16 @@ def _rule(name: str, value: Any) -> _Rule | None:
     match = _DERIVED.fullmatch(value)
     if match is None:
         raise InputError(
-            f"{name} must be a number or a rule such as '10000 / learning_rate', got {value!r}."
+            f"{name} must be a number or a rule such as '10000 / learning_rate', got "
+            f"{shown(value)}."
         )
     number, sign, other = match.groups()
     try:
         return float(number), (float.__mul__ if sign == "*" else float.__truediv__), other
     except ValueError:
-        raise InputError(f"{name} has the rule {value!r}, but {number} is no number.") from None
+        raise InputError(
+            f"{name} has the rule {shown(value)}, but {number} is no number."
+        ) from None
 
 
 def _call(name: str, function: Callable[[dict[str, Any]], Any], values: dict[str, Any]) -> Any:
@@ -185,8 +186,10 @@ def _follow(name: str, value: Any, values: Mapping[str, Any]) -> float:
     assert rule is not None
     number, operation, other = rule
     if other not in values or other not in _NUMBERS:
-        raise InputError(f"{name} depends on {other!r}, which the plan gives no number.")
+        raise InputError(f"{name} depends on {shown(other)}, which the plan gives no number.")
     try:
         return operation(number, float(values[other]))
     except (TypeError, ValueError, ArithmeticError):
-        raise InputError(f"{name} cannot be computed from {other} = {values[other]!r}.") from None
+        raise InputError(
+            f"{name} cannot be computed from {other} = {shown(values[other])}."
+        ) from None

@@ -68,7 +68,7 @@ def content_digest(checkpoint: Any) -> str:
     path = Path(checkpoint)
     try:
         is_file, is_folder = path.is_file(), path.is_dir()
-    except OSError:  # a text that could be no path
+    except (OSError, ValueError):  # a text that could be no path
         return ""
     try:
         if is_file:

@@ -11,9 +11,7 @@ paired by seed, by the tuner's statistics. Up to where is it the same?
 """
 
 import functools
-import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisescale.checks import (
+    check_callable,
     check_choice,
-    check_count,
     check_learning_rate,
+    check_list,
     check_number,
     check_whole,
 )
@@ -33,7 +32,7 @@ from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
 from noisescale.jobs.record import last_line
-from noisescale.jobs.store import RunStore, make_folder, resumable
+from noisescale.jobs.store import RunStore, opened
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.tune.branches import WORK, Branch, TrainFrom, content_digest
 from noisescale.tune.comparison import compare, usual_spread
@@ -101,7 +100,8 @@ def measure_critical_batch(
     >>> round(found.critical_batch_size.value)
     100
     """
-    listed = check_count("the batch sizes", batch_sizes, at_most=_MOST_SIZES)
+    what = "a list such as [16, 64, 256]"
+    listed = check_list("batch_sizes", batch_sizes, what, at_most=_MOST_SIZES)
     sizes = sorted({check_whole("a batch size", size, at_least=1) for size in listed})
     if len(sizes) < 2:
         raise InputError(f"batch_sizes must be two or more, got {sizes}.")
@@ -116,8 +116,7 @@ def measure_critical_batch(
     rates = _rates(sizes, check_learning_rate(learning_rate), rule, up_to)
     n_seeds = check_whole("seeds", seeds, at_least=2)
     first = check_whole("first_seed", first_seed, at_least=0)
-    if not callable(train_from):
-        raise InputError(f"train_from must be a function, got {type(train_from).__name__}.")
+    check_callable("train_from", train_from)
     bound = functools.partial(train_from, checkpoint)
     named, notes = identity(bound), []
     if named.unknown is not None and store is not None:
@@ -176,19 +175,10 @@ def _made(
 ) -> tuple[list[list[Array | None]], float]:
     """The curve of every branch, (points, 2), None if it diverged; and the seconds they took."""
     runs = {branch.key: branch for row in branches for branch in row}
-    with ExitStack() as closing:
-        keeps = store is not None
-        if store is None:
-            store = closing.enter_context(tempfile.TemporaryDirectory())
-        if not isinstance(store, RunStore):
-            if not Path(store).suffix:  # a folder's name
-                make_folder(Path(store))
-            store = closing.enter_context(RunStore(store, write=True))
-        if keeps:
-            closing.enter_context(resumable(store))
+    with opened(store) as runs_store:
         frame = complete(
             runs,
-            store,
+            runs_store,
             (WORK, packed),
             executor,
             workers=workers,
@@ -205,7 +195,7 @@ def _made(
             )
         points = {
             key: part[["step", "loss"]].to_numpy(float)
-            for key, part in store.curves(runs).groupby("key")
+            for key, part in runs_store.curves(runs).groupby("key")
         }
         good = frame["status"] == "done"
         curves = [[points[b.key] if good[b.key] else None for b in row] for row in branches]

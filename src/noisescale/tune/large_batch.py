@@ -1,19 +1,18 @@
 """The public face of the tuner: what users may ask for, checked."""
 
-import tempfile
 import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from noisescale.checks import check_number, check_whole
+from noisescale.checks import check_list, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine, engine_for
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
-from noisescale.jobs.store import RunStore, make_folder, resumable
+from noisescale.jobs.store import RunStore, opened
 from noisescale.tune.function import TrainFunction, check_function, interface_of
 from noisescale.tune.margin import MarginTuner
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
@@ -140,14 +139,7 @@ def tune_large_batch(
         shown = closing.enter_context(chosen_progress(progress))
         keeps = store is not None
         own = not isinstance(store, RunStore)  # one that others share has others' runs
-        if store is None:
-            store = closing.enter_context(tempfile.TemporaryDirectory())
-        if not isinstance(store, RunStore):
-            if not Path(store).suffix:  # a folder's name
-                make_folder(Path(store))
-            store = closing.enter_context(RunStore(store, write=True))
-        if keeps:
-            closing.enter_context(resumable(store))
+        store = closing.enter_context(opened(store))
         named = identity(train)
         function, told = named.name, list[str]()
         if keeps and (own or reuse or named.unknown is not None):
@@ -191,7 +183,8 @@ def _first_sizes(given: Iterable[int] | None, limit: int) -> tuple[int, ...]:
         small = {limit, limit // 2, max(1, limit // 4)}
         sizes = small if limit < _FIRST[1] else {min(size, limit) for size in _FIRST}
     else:
-        sizes = {check_whole("a batch size", size, at_least=1) for size in given}
+        listed = check_list("batch_sizes", given, "a list such as [16, 32]")
+        sizes = {check_whole("a batch size", size, at_least=1) for size in listed}
         if sizes and max(sizes) > limit:
             raise InputError(f"a batch size must be at most {limit}, got {max(sizes)}.")
     if len(sizes) < 2:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_whole
+from noisescale.checks import check_number, check_path, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.evidence.annealed.chains import Array, Chains, Target, from_prior, heated
 from noisescale.evidence.annealed.pilot import Schedule, check_finite, pilot
@@ -90,6 +90,8 @@ def annealed_evidence(
     if log_null is None:
         log_null, null_model = log_null_of(problem, L, null), null_in_words(problem, null)
         null_note = note_on_imbalance(problem, null)
+    else:
+        log_null = check_number("log_null", log_null, "", lambda v: True)
     with chosen_progress(progress) as shown:
         schedule, chains = _run(
             problem, L, size, _Checkpoint.at(checkpoint, problem, L, size), shown
@@ -138,8 +140,8 @@ def fixed_prior(prior_precision: Any, problem: JaxProblem) -> Array:
     """One precision for each parameter, none of them chosen by the data."""
     if isinstance(prior_precision, str):
         raise InputError(
-            f"prior_precision must be given for annealed sampling, got {prior_precision!r}: choose "
-            "it first, say with noisescale.log_evidence."
+            "prior_precision must be given for annealed sampling, got "
+            f"{shown(prior_precision)}: choose it first, say with noisescale.log_evidence."
         )
     L = prior_vector(prior_precision, problem)
     low, high = _RANGE
@@ -214,7 +216,8 @@ class _Checkpoint(NamedTuple):
         model = problem.model
         function = (model.architecture.apply_fn, model.architecture.likelihood.nll)
         shapes = list(model.architecture.shapes)
-        return cls(Path(path), digest(*function, shapes, model.x, model.y, L, tuple(size)))
+        path = check_path("checkpoint", path)
+        return cls(path, digest(*function, shapes, model.x, model.y, L, tuple(size)))
 
     def read(self) -> tuple[Schedule, Chains, int] | None:
         """What is kept, if it is of this run."""

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_choice, check_whole
+from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.drawing import write_figure
 from noisescale.errors import InputError
 from noisescale.evidence.occam.krylov import lanczos, resolution
 from noisescale.evidence.select import Select
@@ -69,6 +70,7 @@ class Spectrum(Displayed):
         The axis is asinh of the eigenvalue in units of 1e-6 of the largest: linear about zero,
         logarithmic beyond. Each node is a Gaussian of this ``width`` on it.
         """
+        width = check_number("width", width, "above 0", lambda v: v > 0)
         unit = 1e-6 * max(float(self.top[0]), abs(self.smallest), 1e-300)
         at = np.arcsinh(self.nodes / unit)
         axis = np.linspace(at.min() - 4 * width, at.max() + 4 * width, _GRID)
@@ -109,8 +111,8 @@ class Spectrum(Displayed):
             xlabel=f"eigenvalue of the {_NAMES[self.curvature]}",
         )
         axes.legend()
-        if isinstance(where, (str, Path)):
-            axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
+        if not (where is None or isinstance(where, Axes)):
+            write_figure(axes.figure, where, bbox_inches="tight")  # type: ignore[arg-type]
         return axes
 
     def to_dict(self) -> dict[str, Any]:

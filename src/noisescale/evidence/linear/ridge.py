@@ -19,8 +19,8 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from noisescale.checks import check_number
 from noisescale.errors import InputError
+from noisescale.evidence.linear.regression import check_precision
 
 Array = NDArray[np.float64]
 
@@ -123,7 +123,8 @@ def ridge_problem(
         tau = intercept_precision
         if tau is None:
             tau = 1 / (float(counts @ y**2 / n) or 1.0)
-        check_number("intercept_precision", tau, "above 0", lambda v: v > 0)
+        else:
+            tau = check_precision("intercept_precision", tau)
     weights = np.sqrt(counts)
     left = weights * (y - y_mean)
     U, s, vt = scipy.linalg.svd(weights[:, None] * (x - x_mean), full_matrices=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_choice
+from noisescale.checks import check_callable, check_choice, check_whole
 from noisescale.evidence.prequential.fits import Fit
 
 _ROWS = 4_096  # examples predicted at once
@@ -90,8 +90,12 @@ def fit_function(
     >>> network = ns.DenseNetwork((64, 20, 10))
     >>> fit = fit_function(network, network.init, batch_size=30, learning_rate=0.1, steps=500)
     """
+    from noisescale.training import Settings
+
+    check_callable("apply_fn", apply_fn)
+    check_callable("init", init)
     check_choice("likelihood", likelihood, ("categorical", "bernoulli"))
-    settings = {
+    settings: dict[str, Any] = {
         "learning_rate": learning_rate,
         "steps": steps,
         "momentum": momentum,
@@ -100,4 +104,6 @@ def fit_function(
         "cost_convention": cost_convention,
         "sampler": sampler,
     }
+    batch_size = check_whole("batch_size", batch_size, at_least=1)
+    Settings(batch_size=batch_size, n_train=batch_size, seed=0, **settings)  # refuses what is wrong
     return JaxFit(apply_fn, init, batch_size, tuple(settings.items()))

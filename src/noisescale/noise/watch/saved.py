@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median_high
 from typing import TYPE_CHECKING
 
+from noisescale.checks import check_path
 from noisescale.errors import InputError
 from noisescale.noise.watch.advice import Advice, advise
 from noisescale.noise.watch.ratio import RunningRatio
@@ -48,7 +49,7 @@ class _LastRow(RunningRatio):
 
 def save(record: "NoiseRecord", path: Path | str) -> None:
     """Write what was measured into a ``.csv`` or ``.json`` file."""
-    path = Path(path)
+    path = check_path("path", path)
     if _suffix(path) == ".csv":
         write_text(path, record.history.to_csv(index=False))
     elif isinstance(record.whole, _LastRow):
@@ -64,7 +65,7 @@ def load(path: Path | str) -> "NoiseRecord":
     """What :func:`save` wrote; of a ``.csv`` its rows and the answer of the last one alone."""
     from noisescale.noise.watch.record import NoiseRecord
 
-    path = Path(path)
+    path = check_path("path", path)
     if _suffix(path) == ".csv":
         rows = _rows_of(read_text(path), path)
         # Weighted examples count for no more than there are; tokens do.
