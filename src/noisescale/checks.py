@@ -49,7 +49,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """``value`` if it is one of the ``choices``."""
     choices = list(choices)
     if not isinstance(value, str) or value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}.")
     return value
 
 
