@@ -14,6 +14,7 @@ from typing import Any
 
 from noisescale.checks import check_whole
 from noisescale.errors import InputError
+from noisescale.files import read_text
 from noisescale.sweep.config import FIELDS, RunConfig
 
 _MOST_RUNS = 1_000_000
@@ -71,10 +72,8 @@ def make_plan(
 def load_plan(path: Path | str) -> list[RunConfig]:
     """The plan in a TOML file with the tables ``[run]``, ``[grid]`` and ``[zip]``."""
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"the plan {path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(read_text(Path(path)))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"the plan {path} is not TOML: {error}.") from None
     if unknown := set(content) - {"run", "grid", "zip", "seeds"}:
         raise InputError(

@@ -1,5 +1,6 @@
 """Which chapters a file, a folder or a store has."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ def chapters_of_store(path: Path, tell: Callable[[str], None]) -> list[Chapter]:
     from noisescale.cli.reports.tuning import trials_chapter
 
     chapters = []
-    if path.is_dir() and (path / TUNING).is_file():
+    if path.is_dir() and os.path.lexists(path / TUNING):
         chapters.append(chapter_of_file(path / TUNING))
     with RunStore(path) as store:
         frame, curves = store.frame(), store.curves()

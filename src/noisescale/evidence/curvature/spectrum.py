@@ -81,6 +81,8 @@ class Spectrum(Displayed):
         from matplotlib.axes import Axes
         from matplotlib.figure import Figure
 
+        from noisescale.drawing import save_figure
+
         axes = where if isinstance(where, Axes) else Figure(figsize=(7, 3.5)).add_subplot()
         values, counts = self.density()
         axes.fill_between(values, np.maximum(counts, 1e-3), 1e-3, alpha=0.5)
@@ -110,7 +112,7 @@ class Spectrum(Displayed):
         )
         axes.legend()
         if isinstance(where, (str, Path)):
-            axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
+            save_figure(axes.figure, where, bbox_inches="tight")  # type: ignore[arg-type]
         return axes
 
     def to_dict(self) -> dict[str, Any]:
