@@ -41,7 +41,7 @@ def calls_back(name: str, function: Callable[..., Any]) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = getattr(sys.modules.get(function.__module__), "__file__", None)
         lines = [
             frame.lineno
