@@ -214,3 +214,15 @@ def test_a_dataset_survives_a_trip_to_another_process(toy):
     back = pickle.loads(pickle.dumps(toy))
     assert back.name == "toy"
     assert back.fingerprint == toy.fingerprint
+
+
+def test_data_sets_that_are_used_by_turns_are_loaded_once(monkeypatch):
+    loaded, digits = [], data.load_digits()
+    names = ("first", "second", "third")
+    for name in names:
+        monkeypatch.setitem(data._LOADERS, name, lambda name=name: loaded.append(name) or digits)
+    data.load_kept.cache_clear()
+    for name in names * 3:
+        data.load_kept(name)
+    assert loaded == [*names]
+    data.load_kept.cache_clear()

@@ -132,9 +132,9 @@ def load_dataset(name: str) -> Dataset:
     )
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=3)
 def load_kept(name: str) -> Dataset:
-    """The same, kept for the next call: runs that follow each other tend to use the same data."""
+    """The same, kept for the next calls: runs that follow each other tend to use the same data."""
     return load_dataset(name)
 
 
