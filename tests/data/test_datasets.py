@@ -230,3 +230,15 @@ def test_a_function_that_was_edited_and_reloaded_gives_other_data(tmp_path, monk
         assert data.load_kept("edited_data:make").fingerprint == found[-1]
         assert data.load_kept("edited_data:make") is data.load_kept("edited_data:make")
     assert found[0] != found[1]
+
+
+def test_data_sets_that_are_used_by_turns_are_loaded_once(monkeypatch):
+    loaded, digits = [], data.load_digits()
+    names = ("first", "second", "third")
+    for name in names:
+        monkeypatch.setitem(data._LOADERS, name, lambda name=name: loaded.append(name) or digits)
+    data._kept.cache_clear()
+    for name in names * 3:
+        data.load_kept(name)
+    assert loaded == [*names]
+    data._kept.cache_clear()

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from noisescale.sweep.config import METRICS
+from noisescale.text import printable
 
 _CIRCUMSTANCES = ("error", "host", "finished", "versions", "n_classes", "diverged_at", "steps_done")
 
@@ -17,9 +18,11 @@ def runs_table(frame: pd.DataFrame) -> Table:
     results = [name for name in ("test_accuracy", "score") if name in frame]
     columns = ["key", *varying(frame), "status", *results, "duration"]
     for column in columns:
-        shown.add_column(column, justify="left" if column in ("key", "status") else "right")
+        shown.add_column(
+            escape(printable(column)), justify="left" if column in ("key", "status") else "right"
+        )
     for _, row in frame.iterrows():
-        shown.add_row(*(escape(_cell(column, row[column])) for column in columns))
+        shown.add_row(*(escape(printable(_cell(column, row[column]))) for column in columns))
     return shown
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from noisescale.cli.options import Cluster, Debug, Json, Quiet, Workers, check_path
 from noisescale.jobs.progress import show_progress
+from noisescale.text import printable
 
 
 def _example(asked: bool) -> None:
@@ -80,5 +81,5 @@ def sweep(
     if (reason := first_failure(frame)) is not None:
         tail = f"noisescale runs {folder} --where status=failed --json has the tracebacks"
         failed = f"{counts['failed']} of {len(frame)} runs failed, the first: {reason} ({tail})"
-        print(f"noisescale: {failed}", file=sys.stderr)
+        print(f"noisescale: {printable(failed)}", file=sys.stderr)
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from noisescale.cli.reports.choose import tuning_beside
 from noisescale.cli.user_code import load_function
 from noisescale.errors import InputError
 from noisescale.jobs.progress import show_progress
+from noisescale.text import printable
 
 _TOLERANCE = 0.002
 
@@ -130,4 +131,4 @@ def tune(
     tuned.save(tuning_beside(out))
     if plot is not None:
         tuned.plot(plot)
-    print(jsonlib.dumps(tuned.to_dict()) if json else tuned)
+    print(jsonlib.dumps(tuned.to_dict()) if json else printable(str(tuned)))

@@ -126,7 +126,7 @@ def load_dataset(name: str) -> Dataset:
 
 
 def load_kept(name: str) -> Dataset:
-    """The same, kept for the next call: runs that follow each other tend to use the same data."""
+    """The same, kept for the next calls: runs that follow each other tend to use the same data."""
     return _kept(name, _function(name))
 
 
@@ -138,7 +138,7 @@ def _function(name: str) -> Hashable:
     return function if isinstance(function, Hashable) else id(function)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=3)
 def _kept(name: str, function: Hashable) -> Dataset:
     return load_dataset(name)
 

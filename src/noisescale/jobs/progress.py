@@ -11,6 +11,7 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
 from noisescale.checks import check_flag
+from noisescale.text import printable
 
 _EVERY = 10.0  # seconds between lines
 
@@ -67,7 +68,7 @@ class LineProgress(Progress):
 
     def line(self, text: str) -> None:
         """Print it."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     decided = line
 
@@ -107,11 +108,11 @@ class BarProgress(Progress):
 
     def line(self, text: str) -> None:
         """Show it beside the spinner."""
-        self._live.update(self._line, description=escape(text))
+        self._live.update(self._line, description=escape(printable(text)))
 
     def decided(self, text: str) -> None:
         """Print it above the bars."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(printable(text), markup=False, highlight=False)
 
     @contextmanager
     def sweep(self, runs: Sequence[Run], *, n_stored: int) -> Iterator[None]:

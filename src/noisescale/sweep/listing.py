@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from noisescale.errors import InputError
+from noisescale.files import write_whole
 from noisescale.jobs.record import last_line
 
 _TESTS: dict[str, Callable[[Any, Any], Any]] = {
@@ -69,17 +70,16 @@ def export_frame(frame: pd.DataFrame, path: Path) -> None:
             plain[column] = plain[column].map(json.dumps, na_action="ignore")
     try:
         if path.suffix == ".csv":
-            plain.to_csv(path, index=False)
+            content: str | bytes = plain.to_csv(index=False)
         elif path.suffix == ".parquet":
-            plain.to_parquet(path, index=False)
+            content = plain.to_parquet(index=False)
         else:
             raise InputError(f"the export must end in .csv or .parquet, got {str(path)!r}.")
     except ImportError:
         raise InputError(
             "Parquet needs pyarrow: install noisescale[parquet], or export to .csv."
         ) from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror or error}).") from None
+    write_whole(path, content)
 
 
 def to_json(frame: pd.DataFrame) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from noisescale.checks import check_list, check_path, check_whole, shown
 from noisescale.errors import InputError
+from noisescale.files import read_text
 from noisescale.imports import users_code
 from noisescale.sweep.config import FIELDS, RunConfig
 
@@ -80,10 +81,8 @@ def make_plan(
 def load_plan(path: Path | str) -> list[RunConfig]:
     """The plan in a TOML file with the tables ``[run]``, ``[grid]`` and ``[zip]``."""
     try:
-        content = tomllib.loads(check_path("plan", path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"the plan {path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(read_text(check_path("plan", path)))
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"the plan {path} is not TOML: {error}.") from None
     except RecursionError:
         raise InputError(f"the plan {path} is nested too deeply.") from None

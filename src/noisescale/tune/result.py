@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from noisescale.checks import check_whole
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.notebook import Displayed
+from noisescale.uncertainty import finite_only
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,12 +103,13 @@ class TuneResult(Displayed):
         from matplotlib.axes import Axes
         from matplotlib.figure import Figure
 
+        from noisescale.drawing import save_figure
         from noisescale.tune.drawing import draw_trail
 
         axes = where if isinstance(where, Axes) else Figure(figsize=(7.5, 4.2)).add_subplot()
         draw_trail(self, axes)
         if isinstance(where, (str, Path)):
-            axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
+            save_figure(axes.figure, where, bbox_inches="tight")  # type: ignore[arg-type]
         return axes
 
     def _sketched(self) -> bool:
@@ -134,7 +136,7 @@ class TuneResult(Displayed):
         content["trail"] = [asdict(d) | {"recipe": d.recipe.to_dict()} for d in self.trail]
         content["notes"] = list(self.notes)
         content["projected_speedup"] = {str(k): self.projected_speedup(k) for k in (1, 4, 16, 64)}
-        plain: dict[str, Any] = _without_nan(content)
+        plain: dict[str, Any] = finite_only(content)
         return plain
 
     def __repr__(self) -> str:
@@ -198,11 +200,3 @@ def _averaging(recipe: Recipe | AdamRecipe) -> str:
     if isinstance(recipe, AdamRecipe):
         return " and ".join(f"{beta:.4g}" for beta in recipe.betas)
     return f"{recipe.momentum:.4g}"
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -1,5 +1,6 @@
 """Which chapters a file, a folder or a store has."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ def chapters_of_store(path: Path, tell: Callable[[str], None]) -> list[Chapter]:
     from noisescale.cli.reports.tuning import trials_chapter
 
     chapters = []
-    if (tuning := tuning_beside(path)).is_file():
+    if os.path.lexists(tuning := tuning_beside(path)):
         chapters.append(chapter_of_file(tuning))
     with RunStore(path) as store:
         frame, curves = store.frame(), store.curves()

@@ -1,5 +1,6 @@
 """The public face of annealed sampling: what users may ask for, checked, resumed and shown."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +21,13 @@ from noisescale.evidence.jax_problem import JaxProblem, LikelihoodLike, jax_prob
 from noisescale.evidence.null import log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.select import Select
+from noisescale.files import read_bytes, write_whole
 from noisescale.jobs.identity import digest
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.seeds import random_stream
 
 _PARTS = 40  # in which a run is made, each kept and told
+_LARGEST = 2**40  # bytes of a checkpoint
 _RANGE = (1e-30, 1e30)  # of prior precisions
 
 
@@ -224,7 +227,8 @@ class _Checkpoint(NamedTuple):
         if self.path is None or not self.path.exists():
             return None
         try:
-            with np.load(self.path) as kept:
+            content = io.BytesIO(read_bytes(self.path, _LARGEST))
+            with np.load(content) as kept:
                 about = json.loads(str(kept["about"]))
                 parts = [kept[name] for name in Chains._fields]
                 schedule = Schedule(kept["betas"], kept["steps"])
@@ -243,8 +247,6 @@ class _Checkpoint(NamedTuple):
         """Keep it, whole or not at all."""
         if self.path is None:
             return
-        unfinished = self.path.with_name(f".{self.path.name}.part")
-        about = json.dumps({"name": self.name, "done": done})
-        with unfinished.open("wb") as file:
-            np.savez(file, about=about, **schedule._asdict(), **chains._asdict())
-        unfinished.replace(self.path)
+        about, buffer = json.dumps({"name": self.name, "done": done}), io.BytesIO()
+        np.savez(buffer, about=about, **schedule._asdict(), **chains._asdict())
+        write_whole(self.path, buffer.getvalue())

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_choice, check_number, check_whole
-from noisescale.drawing import write_figure
+from noisescale.drawing import save_figure
 from noisescale.errors import InputError
 from noisescale.evidence.occam.krylov import lanczos, resolution
 from noisescale.evidence.select import Select
@@ -112,7 +112,7 @@ class Spectrum(Displayed):
         )
         axes.legend()
         if not (where is None or isinstance(where, Axes)):
-            write_figure(axes.figure, where, bbox_inches="tight")  # type: ignore[arg-type]
+            save_figure(axes.figure, where, bbox_inches="tight")  # type: ignore[arg-type]
         return axes
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,16 +6,17 @@ the critical batch size and the noise scale.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_choice, check_number, check_whole
 from noisescale.errors import InputError, warn_user
 from noisescale.noise.scale import noise_scale
-from noisescale.noise.watch.ratio import RunningRatio
+from noisescale.noise.watch.ratio import LARGEST, RunningRatio
 from noisescale.noise.watch.reading import Batch
 from noisescale.notebook import Displayed
+from noisescale.plain import from_plain, to_plain
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
@@ -49,6 +50,38 @@ class Row:
     learning_rate: float
     momentum: float
     noise_scale: float
+
+
+def check_rows(rows: Sequence[Row]) -> None:
+    """Refuse rows that no update gives: no size, and infinity but for an open interval."""
+    for row in rows:
+        numbers = [value for name, value in vars(row).items() if name != "high" or value < math.inf]
+        sized = row.n_examples > 0 and row.batch_size > 0  # NaN is not
+        if not sized or any(abs(number) > LARGEST for number in numbers):
+            raise InputError(f"the row of update {row.update} is none that a watch measured.")
+
+
+@dataclass(frozen=True)
+class _State:
+    """What ``state_dict`` gives."""
+
+    n_train: int | None
+    unit: str
+    whole: dict[str, Any]
+    layers: dict[str, dict[str, Any]]
+    history: list[Row]
+    notes: list[str]
+
+
+def _ratio_of(state: dict[str, Any]) -> RunningRatio:
+    """The averages of a state, if an answer can be computed from them."""
+    read, ratio = from_plain(RunningRatio, state), RunningRatio()
+    ratio.load_state_dict({name: getattr(read, name) for name in state})
+    if not all(map(math.isfinite, vars(ratio).values())):
+        raise ValueError("its averages are not finite")
+    for known in (ratio.interval(), ratio.signal_estimate, ratio.noise_estimate):
+        known.to_dict()
+    return ratio
 
 
 class NoiseRecord(Displayed):
@@ -215,12 +248,16 @@ class NoiseRecord(Displayed):
             raise InputError(f"the state must have {sorted(wanted)}, got {shown}.")
         if state["unit"] != self.unit:
             raise InputError(f"the state counts in {state['unit']}s, this watch in {self.unit}s.")
-        self.whole.load_state_dict(state["whole"])
-        self.by_layer = {name: RunningRatio() for name in state["layers"]}
-        for name, ratio in self.by_layer.items():
-            ratio.load_state_dict(state["layers"][name])
-        self.rows = [Row(**row) for row in state["history"]]
-        self._notes = list(state["notes"])
+        try:
+            mine = {field.name: state[field.name] for field in fields(_State)}
+            read: _State = from_plain(_State, to_plain(mine))
+            whole = _ratio_of(read.whole)
+            by_layer = {name: _ratio_of(part) for name, part in read.layers.items()}
+            check_rows(read.history)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise InputError(f"the state is not what a watch gave: {error}.") from None
+        self.whole, self.by_layer = whole, by_layer
+        self.rows, self._notes = read.history, read.notes
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain numbers; None for what is not known."""
