@@ -219,8 +219,8 @@ class EvidenceRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         coef_, intercept_, n_features_in_: as in scikit-learn.
         alpha_, lambda_: the precisions of noise and weights, as in ``BayesianRidge``.
         log_evidence_: ln P(y | X), exact.
-        log_bayes_factor_: the same minus that of the constant with a noise precision of its own:
-            above 0 the features are worth having.
+        log_bayes_factor_: the same minus that of the constant, whose noise precision is the one
+            given, or of its own largest evidence: above 0 the features are worth having.
         E_: minus that.
         scores_: log evidences on the way to the maximum, the last one that of the fit.
 

@@ -9,7 +9,7 @@ the prior.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,6 +208,10 @@ class Problem(Protocol):
         """The same problem at other flat parameters; nothing is compiled again."""
         ...
 
+    def under(self, likelihood: Likelihood) -> Self:
+        """The same problem under another likelihood."""
+        ...
+
     def subset(self, examples: slice) -> "Problem":
         """The same problem with these examples alone."""
         ...
@@ -299,6 +303,20 @@ class Problem(Protocol):
     def second_moments(self, precision: Precision = "float32") -> LinearOperator:
         """sum_i g_i g_i' as products, (p, p)."""
         ...
+
+
+P = TypeVar("P", bound=Problem)
+
+
+def with_estimated_noise(problem: P, fit: Problem | None = None) -> P:
+    """With the noise of the residuals that ``fit`` (or the problem's own point) leaves.
+
+    A likelihood whose noise is not to be estimated stays as it is.
+    """
+    if not problem.likelihood.estimated:
+        return problem
+    outputs = (fit or problem).outputs(slice(None))
+    return problem.under(problem.likelihood.fitted(outputs, problem.observed))
 
 
 LOG_CONCAVE = (

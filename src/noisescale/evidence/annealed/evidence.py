@@ -18,6 +18,7 @@ from noisescale.evidence.annealed.pilot import Schedule, check_finite, pilot
 from noisescale.evidence.annealed.result import AnnealedEvidence
 from noisescale.evidence.jax_leaves import ApplyFn
 from noisescale.evidence.jax_problem import JaxProblem, LikelihoodLike, jax_problem
+from noisescale.evidence.map import with_noise_of_the_best_fit
 from noisescale.evidence.null import log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.select import Select
@@ -87,7 +88,7 @@ def annealed_evidence(
     True
     """
     size = check_size(n_chains, n_temperatures, n_leapfrog, seed)
-    problem = jax_problem(apply_fn, params, data, likelihood, select)
+    problem = with_noise_of_the_best_fit(jax_problem(apply_fn, params, data, likelihood, select))
     L = fixed_prior(prior_precision, problem)
     null_model, null_note = "the given null model", None
     if log_null is None:

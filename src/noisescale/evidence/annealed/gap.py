@@ -120,5 +120,5 @@ def _simulate(likelihood: Likelihood, outputs: Any, rng: np.random.Generator) ->
         return outputs + rng.normal(size=outputs.shape) / np.sqrt(likelihood.noise_precision)
     raise InputError(
         f"targets cannot be simulated from the likelihood {likelihood.name!r}: use 'categorical', "
-        "'bernoulli' or 'gaussian'."
+        "'bernoulli' or 'gaussian' with a noise precision."
     )

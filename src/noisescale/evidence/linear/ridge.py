@@ -143,7 +143,7 @@ def fit_ridge(
         if problem.n <= 1:
             what = "there is one sample only"
         raise InputError(f"{what}: there is no evidence to choose precisions by.")
-    null = _noise_of_the_null(problem)
+    null = _noise_of_the_null(problem) if alpha is None else alpha
     unit = float(np.mean(problem.s**2))
     edge: Literal["lowest", "highest"] | None = None
     scores: list[float] = []

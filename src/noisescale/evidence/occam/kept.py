@@ -18,6 +18,7 @@ from noisescale.evidence.occam.deflation import Leading
 from noisescale.evidence.occam.krylov import Tridiagonal
 from noisescale.evidence.occam.quadrature import Block
 from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.pace import say
 from noisescale.jobs.identity import identity_of
 from noisescale.jobs.record import RESULT_FORMAT, guarded
 from noisescale.jobs.store import RunStore, opened
@@ -95,8 +96,8 @@ def keeping(
         yield None
         return
     known = identity_of("lanczos", *content(), L)
-    if known.unknown is not None and accuracy.progress is not None:
-        accuracy.progress(
+    if known.unknown is not None:
+        say(
             f"stored probes are not used, and these will not be: whether {known.unknown} is the "
             "same is not known"
         )
