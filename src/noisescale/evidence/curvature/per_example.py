@@ -1,6 +1,5 @@
 """The gradients of single examples: their sums, their slopes along a direction, their products."""
 
-import math
 from functools import partial
 from typing import Any
 
@@ -9,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.evidence.curvature.model import Architecture, Array, Model
+from noisescale.evidence.curvature.model import Architecture, Array, Model, activations
 from noisescale.evidence.curvature.products import row_blocks, streamed
 from noisescale.evidence.problem import Moments
 from noisescale.training.per_example import blocks, sums
+
+_HELD = 4  # times the activations: what a reverse pass holds, and gradients on their way
 
 
 def gradient_moments(model: Model) -> Moments:
@@ -21,7 +22,7 @@ def gradient_moments(model: Model) -> Moments:
     params = model.architecture.unflatten(jnp.asarray(model.w, jnp.float32))
     sq_norms = np.empty(len(model.x))
     total, squares = np.zeros(model.n_params), np.zeros(model.n_params)
-    for rows in blocks(apply_fn, params, len(model.x), math.prod(model.x.shape[1:])):
+    for rows in blocks(apply_fn, params, len(model.x), _HELD * activations(model)):
         part = sums(apply_fn, likelihood, params, *model.block(rows, "float32"))
         sq_norms[rows] = part.sq_norms
         total += _flat(part.gradient)
