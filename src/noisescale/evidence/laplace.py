@@ -60,6 +60,9 @@ def evidence_of(
     check_choice("null", null, NULLS)
     accuracy = accuracy or Accuracy()
     check_store(method, accuracy.store)
+    if log_null is not None:
+        check_number("log_null", log_null, "", lambda v: True)
+    check_number("log_degeneracy", log_degeneracy, "", lambda v: True)
     settings = {"curvature": curvature, "method": method, "null": null, "accuracy": accuracy}
     if conditional_on is not None:
         if at != "map":
