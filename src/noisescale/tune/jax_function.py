@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from noisescale.arrays import count_examples
 from noisescale.checks import check_choice
 from noisescale.jobs.identity import Identity, identity_of
 
@@ -78,6 +79,8 @@ def train_function(
         likelihood, prior_precision, sampler: as in :func:`noisescale.train`.
     """
     check_choice("metric", metric, ("accuracy", "log_likelihood"))
+    for name, pair in (("train_data", train_data), ("validation_data", validation_data)):
+        count_examples(pair, name)
     arrays = [np.asarray(array) for array in (*train_data, *validation_data)]
     settings = {"likelihood": likelihood, "prior_precision": prior_precision, "sampler": sampler}
     return JaxTrainFunction(
