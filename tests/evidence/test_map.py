@@ -190,6 +190,8 @@ def test_a_map_is_a_minimum_of_the_cost(seed, prior):
         (network, network_params(2), False),
         # Piecewise linear in the parameters, at which small steps see nothing.
         (lambda w, x: jnp.maximum(x @ w, 0), np.full((3, 2), 5.0), False),
+        # Infinite where it is looked for: no second difference is small against that.
+        (lambda w, x: jnp.exp(99 * x @ w), np.full((3, 2), 0.01), False),
     ],
 )
 def test_linear_models_are_recognised(apply_fn, params, expected):

@@ -1,6 +1,7 @@
 """Rows, kernels, Kronecker factors and sums by layer rules, against the plainest computation."""
 
 import _thread
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from oracles.torch_evidence import BruteForce, kfac, nll_of  # noqa: E402
 from pytorch.zoo import animal  # noqa: E402
 
 nn = torch.nn
+checkpoint, weight_norm = torch.utils.checkpoint.checkpoint, nn.utils.parametrizations.weight_norm
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
@@ -429,6 +431,52 @@ def test_flops_are_counted_not_guessed():
     problem = TorchProblem(module, (torch.randn(3, 16), torch.zeros(3).long()), "categorical")
     products = 2 * 16 * 9 * 5  # of 16 places
     assert problem.pass_flops - problem.activations == products
+
+
+class MeanOfPlaces(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+
+class Wide(nn.Module):
+    """Few parameters behind wide activations, by modules or by functions."""
+
+    def __init__(self, squash):
+        super().__init__()
+        self.squash, self.out = squash, nn.Linear(4, 3)
+        self.shift = nn.Parameter(torch.zeros(1))
+        self.register_buffer("spread", torch.randn(16, 400))
+
+    def forward(self, x):
+        h = self.squash(self.squash(x @ self.spread + self.shift) * 2)
+        return self.out(h.reshape(len(x), 4, -1).mean(-1))
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "numbers"),
+    [
+        (Wide(nn.Tanh()), torch.randn(4, 16), 5 * 400 + 4 + 3),
+        (Wide(torch.tanh), torch.randn(4, 16), 5 * 400 + 4 + 3),
+        (Wide(partial(checkpoint, torch.tanh, use_reentrant=False)), torch.randn(4, 16), 2_007),
+        (nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)), torch.randn(4, 5), 7 + 7 + 3),
+        # Its weights are computed too, but are no example's.
+        (weight_norm(nn.Linear(50, 30)), torch.randn(4, 50), 50),
+        # Nothing of what is looked up is saved for the way back, and yet it is there.
+        (
+            nn.Sequential(nn.Embedding(50, 64), MeanOfPlaces(), nn.Linear(64, 3)),
+            torch.randint(50, (4, 128)),
+            128 * 64 + 64 + 3,
+        ),
+    ],
+    ids=["modules", "functions", "checkpoint", "dense", "normed weights", "looked up"],
+)
+def test_activations_are_all_that_one_example_adds(module, inputs, numbers):
+    """Whether modules or functions make them, from however many examples."""
+    labels = torch.zeros(4).long()
+    problem = TorchProblem(module, (inputs, labels), "categorical")
+    assert problem.activations == pytest.approx(numbers, rel=0.02)
+    alone = TorchProblem(module, (inputs[:1], labels[:1]), "categorical")
+    assert alone.activations == problem.activations
 
 
 def test_nll_gradient_and_outputs_come_from_one_pass():

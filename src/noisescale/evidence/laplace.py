@@ -62,6 +62,9 @@ def evidence_of(
     check_choice("null", null, NULLS)
     accuracy = accuracy or Accuracy()
     check_store(method, accuracy.store)
+    if log_null is not None:
+        check_number("log_null", log_null, "", lambda v: True)
+    check_number("log_degeneracy", log_degeneracy, "", lambda v: True)
     settings: dict[str, Any] = {
         "curvature": curvature,
         "method": method,

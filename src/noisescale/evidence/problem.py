@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from noisescale.errors import InputError
 from noisescale.evidence.rows import Rows
 from noisescale.likelihood import Likelihood
 from noisescale.seeds import random_stream
@@ -332,12 +333,17 @@ def is_linear(problem: Problem) -> bool:
     """Whether the outputs are linear in the parameters (and not merely piece by piece).
 
     Second differences along a random direction, far enough for rectifiers to switch, vanish for a
-    linear model alone.
+    linear model alone. One that overflows or fails there is not linear.
     """
     w, few = problem.w, slice(0, min(_PROBED, problem.n_train))
     size = 10.0 * (1.0 + float(np.sqrt(np.mean(w**2))))
     v = size * random_stream(0, "is it linear").normal(size=len(w))
     here = problem.outputs(few)
-    ahead, behind = problem.at(w + v).outputs(few), problem.at(w - v).outputs(few)
+    try:
+        ahead, behind = problem.at(w + v).outputs(few), problem.at(w - v).outputs(few)
+    except InputError:
+        return False
     scale = np.abs(here).max() + np.abs(ahead).max() + np.abs(behind).max()
+    if not np.isfinite(scale):
+        return False
     return bool(np.abs(ahead + behind - 2 * here).max() <= 1e-9 * scale)

@@ -198,7 +198,7 @@ def spectrum(
     *,
     likelihood: Any = "categorical",
     curvature: str = "hessian",
-    top_k: int = 10,
+    top_k: int | None = None,
     n_probes: int = 4,
     n_steps: int = 64,
     select: Select | None = None,

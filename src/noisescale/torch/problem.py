@@ -251,14 +251,14 @@ class TorchProblem(ByExamples):
 
     @cached_property
     def activations(self) -> int:
-        """Numbers that one example adds to a forward pass: the outputs of all submodules."""
+        """Numbers that one example adds to a forward pass: all that is computed on the way."""
         of_inputs = (int(part[0].numel()) for part in leaves(self.x))
-        return max(2 * self._first.numbers, *of_inputs, 1)
+        return max(self._first.numbers, *of_inputs, 1)
 
     @cached_property
     def _first(self) -> FirstPass:
         w = self.tensor(self.w, "float64")
-        return first_pass(self.model, w, self.inputs(slice(0, 1), "float64"))
+        return first_pass(self.model, w, lambda rows: self.inputs(rows, "float64"))
 
     def roots(self) -> Array | None:
         """R (N, k, C), of tokens (N, T, k, C); None if some nll is not convex in its outputs."""

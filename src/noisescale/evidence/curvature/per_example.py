@@ -1,6 +1,5 @@
 """The gradients of single examples: their sums, their slopes along a direction, their products."""
 
-import math
 from functools import partial
 from typing import Any
 
@@ -9,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.evidence.curvature.model import Architecture, Array, Model
+from noisescale.evidence.curvature.model import Architecture, Array, Model, activations
 from noisescale.evidence.curvature.products import row_blocks, streamed
 from noisescale.evidence.problem import Moments, Precision
 from noisescale.training.per_example import blocks, sums
+
+_HELD = 4  # times the activations: what a reverse pass holds, and gradients on their way
 
 
 def gradient_moments(model: Model, precision: Precision) -> Moments:
@@ -22,7 +23,7 @@ def gradient_moments(model: Model, precision: Precision) -> Moments:
     total, squares = np.zeros(model.n_params), np.zeros(model.n_params)
     with jax.enable_x64(precision == "float64"):
         params = model.architecture.unflatten(jnp.asarray(model.w, precision))
-        for rows in blocks(apply_fn, params, len(model.x), math.prod(model.x.shape[1:])):
+        for rows in blocks(apply_fn, params, len(model.x), _HELD * activations(model)):
             part = sums(apply_fn, likelihood, params, *model.block(rows, precision))
             sq_norms[rows] = part.sq_norms
             total += _flat(part.gradient)

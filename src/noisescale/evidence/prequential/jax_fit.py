@@ -50,7 +50,8 @@ class JaxFit:
                 for k in range(0, len(x), _ROWS)
             ]
             logits = np.concatenate(parts).reshape(len(x), -1)
-            if run.status != "done":  # it has learnt nothing, and says so
+            if run.status != "done" or not np.isfinite(logits).all():
+                # Training diverged: it has learnt nothing, and says so.
                 logits = np.zeros_like(logits)
             if binary:
                 logits = np.hstack([np.zeros_like(logits), logits])
