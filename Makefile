@@ -72,6 +72,7 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/growth.py
 	.venv-bench/bin/python benchmarks/scale.py
 	.venv-bench/bin/python benchmarks/tune.py
+	.venv-bench/bin/python benchmarks/tune_level.py
 	.venv-bench/bin/python benchmarks/watch.py
 	.venv-bench/bin/python benchmarks/pytorch.py
 	.venv-bench/bin/python benchmarks/preflight.py

@@ -148,6 +148,8 @@ def evidence_or_validation():
             low, middle, high = row["quartiles"][column]
             cells.append(f"{middle:.2f} ({low:.2f} to {high:.2f})")
         yield f"| {name} | {' | '.join(cells)} |"
+        low, middle, high = row["quartiles"]["time_ratio_to_its_defaults"]
+        yield f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def conditional_table():

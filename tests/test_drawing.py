@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from noisescale.drawing import drawn, house_style, inline, sketch, to_svg
+from noisescale.drawing import drawn, house_style, inline, literal, sketch, to_svg
+from noisescale.errors import InputError
 
 
 def draw(axes):
@@ -84,3 +85,33 @@ def test_a_sketch_takes_the_colour_around_it():
 def test_drawn_into_a_file(tmp_path):
     drawn(draw, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("$\\ZZQ{$", "$\\ZZQ{$"),
+        ("one $", "one $"),
+        ("\\$ and $x$", "\\$ and $x$"),
+        ("\x1b[31m\ud800", "\\x1b[31m\\ud800"),
+    ],
+)
+def test_a_label_from_data_begins_no_formula(text, shown):
+    figure = Figure(layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([1, 2], [1, 2], label=literal(text))
+    axes.set(xlabel="the $x$", ylabel=literal(text))
+    axes.legend()
+    _, titles = points(to_svg(figure))
+    assert titles[0] == f"{shown}\nthe x: 1\n{shown}: 1"
+
+
+def test_pictures_are_files_of_the_kind_that_their_names_end_in(tmp_path):
+    for name, begins in (("p.svg", b"<?xml"), ("p.PNG", b"\x89PNG"), ("p", b"\x89PNG")):
+        drawn(draw, tmp_path / name)
+        written = tmp_path / ("p.png" if name == "p" else name)
+        assert written.read_bytes().startswith(begins)
+    with pytest.raises(InputError, match=r"a picture must end in one of .*\.png.*got p\.txt"):
+        drawn(draw, "p.txt")
+    with pytest.raises(InputError, match="cannot be written"):
+        drawn(draw, tmp_path / "no" / "p.png")

@@ -156,6 +156,13 @@ def test_a_null_model_that_knows_the_frequencies():
 
 
 class TestRidge:
+    def test_the_null_model_has_the_noise_that_is_given(self):
+        """Weights that the prior leaves no size make a model that is the null model."""
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(30, 2)), 3.0 * rng.normal(size=30)
+        found = EvidenceRidge(noise_precision=4.0, weight_precision=1e12).fit(X, y)
+        assert abs(found.log_bayes_factor_) < 1e-6
+
     def data(self, n=30, d=4, noise=0.5):
         rng = np.random.default_rng(1)
         x = rng.normal(size=(n, d)) + 2

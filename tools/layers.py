@@ -33,12 +33,15 @@ BASE = (
     "checks",
     "drawing",
     "errors",
+    "files",
     "imports",
     "jax_nlls",
     "likelihood",
     "notebook",
+    "plain",
     "saved",
     "seeds",
+    "text",
     "uncertainty",
 )
 DEPTH = {room: depth for depth, rooms in enumerate((*LAYERS, BASE)) for room in rooms}

@@ -203,6 +203,22 @@ def tuner_passage() -> str:
     return f"{said}\n\n" + "\n".join(lines)
 
 
+def tune_level_passage() -> str:
+    """How often a comparison errs and succeeds, before and now, for docs/tuning.md."""
+    lines = [
+        "| rule | usual spread | accepts a loss of the tolerance | accepts no loss: tolerance 1 sd "
+        "| tolerance 2 sd |",
+        "|---|---|---|---|---|",
+    ]
+    usual = {0.0: "not known", 0.5: "half the truth", 1.0: "right", 2.0: "twice the truth"}
+    for row in bench("tune_level")["rows"]:
+        power = (f"{row[f'power {t}']:.1%} ({row[f'seeds {t}']:.1f} seeds)" for t in (1, 2))
+        lines.append(
+            f"| {row['rule']} | {usual[row['usual']]} | {row['level']:.1%} | {' | '.join(power)} |"
+        )
+    return "\n".join(lines)
+
+
 def starts_passage() -> str:
     """What ``start=`` saves, for docs/tuning.md."""
     rows = bench("tune")["starts"]
@@ -283,6 +299,7 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "law-in-short": law_in_short,
     "tuner": tuner_passage,
     "starts": starts_passage,
+    "tune-level": tune_level_passage,
     "preflight": preflight_passage,
     "pytorch": pytorch_passage,
     **BETS,

@@ -3,6 +3,7 @@
 JAX is imported by what needs it: PyTorch's users need none of it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, wraps
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import jax
 
     from noisescale.likelihood import Likelihood
+
+_LARGEST = 1e100  # of features, whose products are summed in float64
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,13 +67,14 @@ def check_inputs(
     array = np.asarray(x)
     if array.dtype.kind in "iub":
         limits = np.iinfo(np.int32)
-        if array.min() < limits.min or array.max() > limits.max:
+        if array.size and (array.min() < limits.min or array.max() > limits.max):
             raise InputError(
                 f"{what} holds whole numbers beyond 32 bits: give them as floating-point numbers."
             )
         return array
     if array.dtype.kind != "f":
         raise InputError(f"{what} must be numbers, got dtype {array.dtype}.")
+    check_scale(array, what)
     array = array.astype(dtype, copy=False)
     finite = np.isfinite(array)
     if not finite.all():
@@ -82,12 +86,28 @@ def check_inputs(
     return array
 
 
+def check_scale(x: NDArray[Any], what: str) -> None:
+    """Refuse finite numbers whose products do not fit into float64."""
+    with np.errstate(invalid="ignore"):
+        largest = float(np.abs(x).max(initial=0.0))
+    if _LARGEST < largest < math.inf:
+        raise InputError(
+            f"{what} holds numbers as large as {largest:.3g}, whose products are too large to "
+            "compute with: divide them by their standard deviation."
+        )
+
+
 def check_params(params: Any) -> Any:
     """``params`` if it is a pytree of finite floating-point arrays."""
     import jax
     import jax.numpy as jnp
 
-    leaves = jax.tree.leaves(params)
+    try:
+        leaves = jax.tree.leaves(params)
+    except ValueError as error:  # keys that cannot be put in order
+        raise InputError(
+            f"params must be a pytree, whose dictionaries have keys of one type: {error}."
+        ) from None
     if not leaves:
         raise InputError("params holds no arrays: there is no model without parameters.")
     for leaf in leaves:
@@ -119,8 +139,10 @@ def output_shape(
         ) from None
     try:
         outputs = jax.eval_shape(apply_fn, params, x)
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        of_one = jax.eval_shape(apply_fn, params, x[:1])
+    except Exception as error:  # the user's code may raise anything
+        said = (str(error).strip().splitlines() or [""])[0]
+        reason = f"{type(error).__name__}: {said[:300]}"
         raise InputError(
             f"apply_fn does not accept these params with x of shape {x.shape}: "
             f"{reason.rstrip(': .')}."
@@ -129,7 +151,13 @@ def output_shape(
         raise InputError(
             f"apply_fn must return one array of outputs, but returns a {type(outputs).__name__}."
         )
-    return tuple(outputs.shape)
+    shape = tuple(outputs.shape)
+    if shape and shape[0] == len(x) and tuple(of_one.shape) != (1, *shape[1:]):
+        raise InputError(
+            f"apply_fn must return a row for each row of x, but returns shape {of_one.shape} for "
+            f"one row and {shape} for {len(x)}."
+        )
+    return shape
 
 
 def count_examples(data: tuple[ArrayLike, ArrayLike], what: str) -> int:

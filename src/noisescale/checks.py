@@ -1,9 +1,12 @@
-"""Numbers that users give: checked in one place, refused with one sentence."""
+"""What users give, checked in one place and refused with one sentence."""
 
+import errno
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from noisescale.errors import InputError
@@ -19,9 +22,16 @@ def shown(value: Any, length: int = 40) -> str:
         return f"a number of {value.bit_length():,} bits" if isinstance(value, int) else "that"
 
 
+def _is_flag(value: Any) -> bool:
+    """Whether ``value`` is True or False, of Python or of an array library: no number."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+
+
 def check_whole(name: str, value: int, *, at_least: int) -> int:
     """``value`` as an int that is large enough."""
     try:
+        if _is_flag(value):
+            raise TypeError
         whole = operator.index(value)
     except TypeError:
         raise InputError(f"{name} must be a whole number, got {shown(value)}.") from None
@@ -36,7 +46,7 @@ def check_number(name: str, value: Any, rule: str, holds: Callable[[float], bool
     """``value`` as a finite float for which ``holds``; ``rule`` says so in words."""
     wanted = f"{name} must be a finite number{' ' if rule else ''}{rule}"
     try:
-        number = float(value) if not isinstance(value, str) else math.nan
+        number = math.nan if isinstance(value, (str, bytes)) or _is_flag(value) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or not holds(number):
@@ -49,15 +59,55 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """``value`` if it is one of the ``choices``."""
     choices = list(choices)
     if not isinstance(value, str) or value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}.")
     return value
 
 
 def check_flag(name: str, value: bool) -> bool:
-    """``value`` if it is True or False: NaN and most texts would count as true."""
-    if not isinstance(value, bool):
+    """``value`` as a bool: NaN and most texts would count as true."""
+    if not _is_flag(value) or getattr(value, "ndim", None):
         raise InputError(f"{name} must be True or False, got {shown(value)}.")
-    return value
+    return bool(value)
+
+
+def check_list(name: str, values: Any, what: str, at_most: int = 10**6) -> list[Any]:
+    """``values`` as a list: a text and a mapping have parts too, but not those that are meant.
+
+    One that is longer than ``at_most`` is refused, and not waited for: it may never end.
+    """
+    try:
+        if isinstance(values, (str, bytes, Mapping)):
+            raise TypeError
+        listed = list(islice(values, at_most + 1))
+    except TypeError:
+        raise InputError(f"{name} must be {what}, got {shown(values)}.") from None
+    if len(listed) > at_most:
+        raise InputError(f"{name} must have at most {at_most:,} values, got more.")
+    return listed
+
+
+def check_callable(name: str, value: Any) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise InputError(f"{name} must be a function, got {shown(value)}.")
+
+
+def check_path(name: str, value: Any) -> Path:
+    """``value`` as a path that the system can look for, whether or not something is there."""
+    try:
+        if not isinstance(value, (str, os.PathLike)) or not value:
+            raise TypeError
+        path = Path(value)
+        path.stat()
+    except (TypeError, ValueError):  # the latter for a null character
+        raise InputError(f"{name} must be the path of a file, got {shown(value)}.") from None
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise InputError(
+                f"{name} must be a path that exists or can be made ({error.strerror}), got "
+                f"{shown(value)}."
+            ) from None
+    return path
 
 
 def check_learning_rate(value: float) -> float:

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from noisescale.checks import check_path
+from noisescale.errors import InputError
+from noisescale.files import write_whole
+from noisescale.text import printable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -65,8 +70,27 @@ def drawn(draw: Callable[["Axes"], None], where: "Axes | str | Path | None") -> 
     axes = figure.add_subplot()
     draw(axes)
     if where is not None:
-        figure.savefig(where)
+        save_figure(figure, where)
     return axes
+
+
+def save_figure(figure: "Figure", where: "str | Path", **options: Any) -> None:
+    """Write a picture, in the format that the path ends in or else as PNG, whole or not at all."""
+    path = check_path("where", where)
+    if not path.suffix:
+        path = path.with_name(f"{path.name}.png")
+    form = path.suffix[1:].lower()
+    known = sorted(figure.canvas.get_supported_filetypes())
+    if form not in known:
+        raise InputError(f"a picture must end in one of .{', .'.join(known)}, got {path}.")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, **options)
+    write_whole(path, buffer.getvalue())
+
+
+def literal(text: str) -> str:
+    """Text from data as a label, in which a dollar sign is one and begins no formula."""
+    return printable(text).replace("$", r"\$")
 
 
 def to_svg(figure: "Figure") -> str:
@@ -116,7 +140,8 @@ def _points(figure: "Figure", box: "Bbox") -> Iterator[str]:
             inside = ((low <= at) & (at <= high)).all(axis=1)  # NaN is not
             for value, (x, y) in zip(xy[inside], at[inside] / figure.dpi, strict=True):
                 told = [f"{name}: {v:.4g}" for name, v in zip(names, value, strict=True)]
-                title = escape("\n".join([label, *told] if label else told).replace("$", ""))
+                title = "\n".join([label, *told] if label else told)
+                title = escape(re.sub(r"(?<!\\)\$", "", title).replace(r"\$", "$"))
                 x, y = (x - box.x0) * _PER_INCH, (box.y1 - y) * _PER_INCH
                 yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{title}</title></circle>'
 

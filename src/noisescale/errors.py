@@ -5,6 +5,8 @@ import sys
 import warnings
 from pathlib import Path
 
+from noisescale.text import printable, shortened
+
 _HOME = f"{Path(__file__).parent}{os.sep}"
 # What stands between a user's line and a hook of ours.
 _FRAMEWORKS = ("torch", "accelerate", "lightning", "pytorch_lightning", "transformers", "skorch")
@@ -14,8 +16,12 @@ class InputError(ValueError):
     """Input that noisescale refuses; the message is one sentence saying what to do instead.
 
     It is a ``ValueError``, so code that already catches those keeps working; the command line
-    turns it into one line and exit code 2.
+    turns it into one line and exit code 2. What it repeats of the input is cut where it is long,
+    and commands no terminal.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(printable(message)))
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from noisescale.checks import check_choice, check_number
 from noisescale.errors import InputError
 
@@ -34,6 +36,8 @@ class Likelihood:
         noise_precision: of the Gaussian likelihood; None for any other, or if it is to be
             estimated.
         estimated: whether the noise precision comes from the residuals.
+        constant_precision: where it was, the best constant's own, for the null model; None if the
+            constant leaves no residuals.
         ignore_index: the label of a sequence's tokens that do not count.
 
     >>> import noisescale as ns
@@ -45,6 +49,7 @@ class Likelihood:
     function: Callable[[Any, Any], Any] | None = None
     noise_precision: float | None = None
     estimated: bool = False
+    constant_precision: float | None = None
     ignore_index: int = IGNORED
 
     @property
@@ -66,9 +71,12 @@ class Likelihood:
 
         return correct_of(self)
 
-    def with_noise(self, precision: float) -> "Likelihood":
-        """The same with this noise precision."""
-        return replace(self, noise_precision=precision)
+    def fitted(self, outputs: NDArray[Any], y: NDArray[Any]) -> "Likelihood":
+        """The same with the noise of the residuals, and with that of the best constant's."""
+        observed = y.reshape(len(y), -1)
+        of_constant = _precision(observed - observed.mean(axis=0))
+        of_model = estimated_precision(_precision(outputs.reshape(observed.shape) - observed))
+        return replace(self, noise_precision=of_model, constant_precision=of_constant)
 
     def __repr__(self) -> str:
         parts = [repr(self.name)]
@@ -89,10 +97,12 @@ NAMES = (*LIKELIHOODS, "gaussian", "poisson")
 def gaussian(noise_precision: float | str = 1.0) -> Likelihood:
     """Targets with Gaussian noise of one precision (one over its variance) on every output.
 
-    ``"estimate"`` takes the precision of largest likelihood at the model's own parameters, the
-    number of residuals over the sum of their squares: it needs no curvature, so that it is the same
-    for every method. Where the data determine gamma of the parameters, the evidence is largest at
-    a precision lower by the share gamma/(N C), which matters when the fit is nearly perfect.
+    ``"estimate"`` takes the precision of largest likelihood, the number of residuals over the sum
+    of their squares: those at the parameters given, or, where there is a descent (``at="map"``,
+    :func:`noisescale.map_estimate`), those at the largest likelihood nearby, whatever the start and
+    the prior. It needs no curvature, so that it is the same for every method. Where the data
+    determine gamma of the parameters, the evidence is largest at a precision lower by the share
+    gamma/(N C), which matters when the fit is nearly perfect.
 
     >>> import noisescale as ns
     >>> ns.gaussian(4.0).noise_precision
@@ -131,14 +141,20 @@ def resolve_likelihood(likelihood: Any) -> Likelihood:
     return gaussian() if likelihood == "gaussian" else Likelihood(likelihood)
 
 
-def estimated_precision(sum_of_squares: float, count: int) -> float:
-    """The noise precision of largest likelihood, from all residuals."""
-    if not sum_of_squares > 0:
+def _precision(residuals: NDArray[Any]) -> float | None:
+    """The noise precision of largest likelihood; None if nothing is left."""
+    squares = float((residuals**2).sum())
+    return residuals.size / squares if squares > 0 else None
+
+
+def estimated_precision(precision: float | None) -> float:
+    """It, if the residuals have one."""
+    if precision is None:
         raise InputError(
             "the residuals are all zero, so that their noise has no precision to estimate: give "
             "ns.gaussian(noise_precision)."
         )
-    return count / sum_of_squares
+    return precision
 
 
 @dataclass(frozen=True)

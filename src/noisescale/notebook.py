@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from noisescale.text import printable
+
 _STYLE = """<style>
 .noisescale{line-height:1.4}
 .noisescale table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums}
@@ -53,7 +55,7 @@ def to_html(result: Any) -> str:
     parts += _body(content)
     if notes:
         parts.append(f"<ul>{''.join(f'<li>{escape(str(note))}</li>' for note in notes)}</ul>")
-    return f'<div class="noisescale">{_STYLE}{"".join(parts)}</div>'
+    return printable(f'<div class="noisescale">{_STYLE}{"".join(parts)}</div>')
 
 
 def _body(content: Mapping[str, Any]) -> Iterator[str]:

@@ -10,12 +10,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.arrays import check_scale
+from noisescale.checks import check_choice, check_flag, check_whole
 from noisescale.evidence.averaging import PREDICTIVES, average_probabilities
 from noisescale.evidence.linear.regression import (
     DEFAULT_BOUNDS,
     LinearFit,
     check_counts,
+    check_precision,
     fit_map,
     linear_problem,
     logit_covariance,
@@ -101,7 +103,9 @@ class EvidenceLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignor
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Find the MAP, and with ``prior_precision="auto"`` the precision of largest evidence."""
         check_choice("predictive", self.predictive, PREDICTIVES)
+        check_whole("n_samples", self.n_samples, at_least=1)
         check_whole("random_state", self.random_state, at_least=0)
+        fit_intercept = check_flag("fit_intercept", self.fit_intercept)
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         if sample_weight is not None:  # weight 0 leaves a row out, and with it perhaps a class
@@ -112,7 +116,7 @@ class EvidenceLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignor
             X,
             labels,
             n_classes=len(self.classes_),
-            fit_intercept=self.fit_intercept,
+            fit_intercept=fit_intercept,
             counts=sample_weight,
             null=self.null,
         )
@@ -162,7 +166,9 @@ class EvidenceLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignor
 
     def _inputs(self, X: ArrayLike) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
+        inputs = validate_data(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
+        check_scale(inputs.data if hasattr(inputs, "tocsr") else inputs, "X")
+        return inputs
 
     def __sklearn_tags__(self) -> Any:
         """Sparse input is accepted."""
@@ -213,8 +219,8 @@ class EvidenceRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         coef_, intercept_, n_features_in_: as in scikit-learn.
         alpha_, lambda_: the precisions of noise and weights, as in ``BayesianRidge``.
         log_evidence_: ln P(y | X), exact.
-        log_bayes_factor_: the same minus that of the constant with a noise precision of its own:
-            above 0 the features are worth having.
+        log_bayes_factor_: the same minus that of the constant, whose noise precision is the one
+            given, or of its own largest evidence: above 0 the features are worth having.
         E_: minus that.
         scores_: log evidences on the way to the maximum, the last one that of the fit.
 
@@ -246,11 +252,14 @@ class EvidenceRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         counts = check_counts(np.ones(len(y)) if sample_weight is None else sample_weight, len(y))
         seen = counts > 0
+        targets = np.asarray(y, np.float64)
+        check_scale(X, "X")
+        check_scale(targets, "y")
         problem = ridge_problem(
             X[seen],
-            np.asarray(y, np.float64)[seen],
+            targets[seen],
             counts[seen],
-            fit_intercept=self.fit_intercept,
+            fit_intercept=check_flag("fit_intercept", self.fit_intercept),
             intercept_precision=self.intercept_precision,
         )
         self._fit: RidgeFit = fit_ridge(
@@ -282,6 +291,7 @@ class EvidenceRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """The posterior mean of the targets; with ``return_std`` their standard deviation too."""
         check_is_fitted(self)
         inputs = validate_data(self, X, dtype=np.float64, reset=False)
+        check_scale(inputs, "X")
         mean = np.asarray(inputs @ self.coef_ + self.intercept_)
         return (mean, np.sqrt(self._fit.variance(inputs))) if return_std else mean
 
@@ -291,4 +301,4 @@ def _precision(name: str, given: float | str) -> float | None:
     if isinstance(given, str):
         check_choice(name, given, ["auto"])
         return None
-    return check_number(name, given, "above 0", lambda v: v > 0)
+    return check_precision(name, given)

@@ -23,7 +23,7 @@ except ImportError as error:
     ) from error
 
 from noisescale.noise.watch.record import NoiseRecord
-from noisescale.saved import from_json, to_json
+from noisescale.plain import to_plain
 from noisescale.torch.adapter import begin, scalars, settings
 from noisescale.torch.watching import Watch
 
@@ -117,12 +117,12 @@ class NoiseScaleCallback(TrainerCallback, ExportableState):  # type: ignore[misc
     @property
     def measured(self) -> dict[str, Any]:
         """Everything measured, as JSON has it; may be set, to go on from there."""
-        made: dict[str, Any] = to_json(self.watch.state_dict())
+        made: dict[str, Any] = to_plain(self.watch.state_dict())
         return made
 
     @measured.setter
     def measured(self, state: dict[str, Any]) -> None:
-        self._loaded = from_json(state)
+        self._loaded = state
 
 
 def _calling_trainer() -> Any:

@@ -51,6 +51,9 @@ def apply_raises_later():
 
     return apply_fn, params, (x, y)
 
+def apply_exits():
+    return (lambda params, x: sys.exit(0)), params, (x, y)
+
 def scores(*, batch_size, learning_rate, momentum, steps, seed):
     return {}["in training"]
 """
@@ -82,6 +85,14 @@ def folder(tmp_path_factory):
     (folder / "breaks.py").write_text("{}['at import']\n")
     (folder / "leaves.py").write_text("raise SystemExit(7)\n")
     (folder / "plan.toml").write_text('[run]\ndata = "nowhere"\n')
+    rest = "learning_rate = 0.1\nbatch_size = 2\nsteps = 3\n"
+    for name, where in (
+        ("data-exits", 'data = "sys:exit"'),
+        ("data-leaves", 'data = "leaves:f"'),
+        ("model-leaves", 'data = "digits"\nmodel = "leaves:f"'),
+        ("model-breaks", 'data = "digits"\nmodel = "breaks:f"'),
+    ):
+        (folder / f"{name}.toml").write_text(f"[run]\n{where}\n{rest}")
     (folder / "runs").mkdir()
     with RunStore(folder / "runs", write=True) as store:
         store.add(_record(k) for k in range(5))
@@ -139,6 +150,11 @@ def folder(tmp_path_factory):
             ("evidence", "users_module:apply_raises_later", "--prior-precision", "1"),
             "users_module:apply_raises_later raised LookupError: later (line 33).",
         ),
+        (("evidence", "users_module:apply_exits"), "users_module:apply_exits raised SystemExit: 0"),
+        (("sweep", "data-exits.toml"), "the data set 'sys:exit' cannot be loaded: SystemExit."),
+        (("sweep", "data-leaves.toml"), "data 'leaves:f' cannot be imported: SystemExit: 7."),
+        (("sweep", "model-leaves.toml"), "model 'leaves:f' cannot be imported: SystemExit: 7."),
+        (("sweep", "model-breaks.toml"), "model 'breaks:f' cannot be imported: KeyError: 'at imp"),
         (("evidence", "json:dumps"), "json:dumps raised TypeError: dumps() missing"),
         (("evidence", "breaks:model"), "cannot be imported: KeyError: 'at import'."),
         (("evidence", "leaves:model"), "cannot be imported: SystemExit: 7."),

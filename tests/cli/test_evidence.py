@@ -21,6 +21,9 @@ def trained():
                       prior_precision=1.0, evaluate_at="final")
     return model, fitted.params, (x, y)
 
+def one():
+    return (lambda w, x: x @ w), np.ones(1), (np.array([[1.0], [2.0], [-1.0]]), np.ones(3))
+
 def wrong():
     return 3
 """
@@ -63,6 +66,30 @@ def test_evidence_at_the_map_against_frequencies(model_file):
     assert found["details"]["map"]["status"] == "map"
     assert found["log_null"] > -60 * 0.6931472 - 5
     assert "odds of" in found["odds"]
+
+
+def test_evidence_of_one_parameter(model_file):
+    done = run("evidence", "my_model:one", "--likelihood", "gaussian", "--at", "map")
+    assert done.code == 0, done.err
+    assert "Spectrum of the Gauss-Newton matrix, 1 eigenvalues: largest 6\n" in done.out
+
+
+@pytest.mark.parametrize("json_", [False, True])
+def test_an_evidence_without_a_spectrum_is_told_all_the_same(model_file, monkeypatch, json_):
+    """ARPACK does not always converge."""
+    monkeypatch.setattr("noisescale.evidence.curvature.spectrum._DENSE", 0)
+    one = ("evidence", "my_model:one", "--likelihood", "gaussian", "--at", "map")
+    done = run(*one, *["--json"] * json_)
+    assert done.code == 0, done.err
+    reason = "the 1 largest eigenvalues of 1 were not found"
+    if json_:
+        shown = json.loads(done.out)
+        assert shown["evidence"]["kind"] == "linear model"
+        assert shown["spectrum"] is None
+        assert reason in shown["no_spectrum"]
+    else:
+        assert "log evidence" in done.out
+        assert f"There is no spectrum: {reason}" in done.out
 
 
 @pytest.mark.parametrize(

@@ -187,12 +187,15 @@ def test_beyond_the_sde_rule_the_others_answer():
     assert chosen["practice rule"]["betas"] == pytest.approx([0.9, 0.999**16])
     by_rate = run(*TUNED, "--optimizer=adam", "--to-learning-rate=0.2")
     assert "half-life rule: the half-life rule keeps the learning rate" in by_rate.out
+    assert "give --batch-size" not in by_rate.out
     assert "sde rule: this is --rule sde" in by_rate.out
 
 
 def test_adamw_without_a_weight_decay_says_which_was_taken():
     adamw = ("--optimizer=adamw", "--to-batch-size=512")
     assert "PyTorch's AdamW has 0.01 unless told otherwise" in run(*TUNED, *adamw).out
+    script = run(*TUNED, *adamw, "--script=pytorch").out.partition("\n# sde rule\n")[2]
+    assert "# weight decay is taken to be 0" in script
     for told in (("--weight-decay=0",), ("--optimizer=adam",)):
         assert "taken to be 0" not in run(*TUNED, *adamw, *told).out
 

@@ -246,7 +246,7 @@ def test_a_prequential_evidence_that_was_saved(tmp_path):
     page = (tmp_path / "bets.html").read_text("utf-8")
     assert 'download="blocks.csv"' in page
     (tmp_path / "bets.json").write_text('{"kind": "noisescale prequential evidence"}')
-    assert "is not what save wrote" in run("report", str(tmp_path / "bets.json")).sentence
+    assert "evidence that save wrote: " in run("report", str(tmp_path / "bets.json")).sentence
     with pytest.raises(ns.InputError, match="ends in .json"):
         evidence.save(tmp_path / "bets.csv")
     with pytest.raises(ns.InputError, match="cannot be written"):

@@ -17,7 +17,6 @@ import pytest
 from noisescale.data.cache import (
     DataUnavailableError,
     DataWarning,
-    _write_whole,
     cache_folder,
     forget_failures,
     obtain,
@@ -138,18 +137,21 @@ def test_gunzip_is_bounded_and_reads_all_members():
     assert len(gunzip(gzip.compress(content) * 3, file)) == file.size + 1
 
 
-def test_a_write_that_fails_midway_leaves_the_old_file(tmp_path, monkeypatch):
-    target = tmp_path / "file"
-    _write_whole(target, b"old")
+def make_sparse(path):
+    with path.open("wb") as file:
+        file.truncate(60 * 2**30)
 
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        _write_whole(target, b"new")
-    assert target.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [target]
+@pytest.mark.parametrize("make", [make_sparse, os.mkfifo], ids=["sparse", "pipe"])
+@pytest.mark.parametrize("name", ["test-images", "test-images.gz"])
+def test_what_cannot_be_the_file_is_not_read(collection, cache, make, name):
+    """The memory for it is not there, or it has no end."""
+    obtain(collection)
+    (cache / "test-images").unlink()
+    make(cache / name)
+    with pytest.warns(DataWarning, match=f"{name} is not the genuine test-images"):
+        assert obtain(collection)[0] == CONTENTS
+    assert {path.name: path.read_bytes() for path in cache.iterdir()} == CONTENTS
 
 
 class _Garbage(socketserver.BaseRequestHandler):

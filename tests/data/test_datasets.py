@@ -1,5 +1,7 @@
+import importlib
 import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -214,3 +216,29 @@ def test_a_dataset_survives_a_trip_to_another_process(toy):
     back = pickle.loads(pickle.dumps(toy))
     assert back.name == "toy"
     assert back.fingerprint == toy.fingerprint
+
+
+def test_a_function_that_was_edited_and_reloaded_gives_other_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import numpy as np\ndef make():\n    x, y = np.full((4, 2), {}), np.arange(4) % 2\n"
+    found = []
+    for value in (1.0, 2.0):
+        (tmp_path / "edited_data.py").write_text(text.format(value) + "    return x, y, x, y\n")
+        importlib.reload(importlib.import_module("edited_data"))
+        found.append(data.facts("edited_data:make").fingerprint)
+        assert data.load_kept("edited_data:make").fingerprint == found[-1]
+        assert data.load_kept("edited_data:make") is data.load_kept("edited_data:make")
+    assert found[0] != found[1]
+
+
+def test_data_sets_that_are_used_by_turns_are_loaded_once(monkeypatch):
+    loaded, digits = [], data.load_digits()
+    names = ("first", "second", "third")
+    for name in names:
+        monkeypatch.setitem(data._LOADERS, name, lambda name=name: loaded.append(name) or digits)
+    data._kept.cache_clear()
+    for name in names * 3:
+        data.load_kept(name)
+    assert loaded == [*names]
+    data._kept.cache_clear()

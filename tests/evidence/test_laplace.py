@@ -305,6 +305,16 @@ def test_bad_operators(changes, message):
         ns.log_evidence_from_operator(settings.pop("curvature"), **settings)
 
 
+@pytest.mark.parametrize("name", ["log_null", "log_degeneracy"])
+def test_numbers_that_are_added_are_checked_before_anything_is_computed(name, monkeypatch):
+    computed = lambda *given, **options: pytest.fail("computed first")  # noqa: E731
+    monkeypatch.setattr("noisescale.evidence.laplace.preflight", computed)
+    (x, y), settings = (np.ones((4, 3)), np.arange(4) % 3), {name: np.nan}
+    params = {"w": np.ones((3, 3)), "b": np.ones(3)}
+    with pytest.raises(ns.InputError, match=f"{name} must be a finite number"):
+        ns.log_evidence(affine, params, (x, y), prior_precision=1.0, **settings)
+
+
 def test_a_null_evidence_is_checked(fitted):
     params, data, _ = fitted
     with pytest.raises(ns.InputError, match="log_null must be a finite number"):

@@ -36,7 +36,7 @@ def test_frequencies_step_by_step():
     assert log_null_frequencies(counts) == pytest.approx(total, rel=1e-12)
 
 
-@pytest.mark.parametrize("counts", [[3], [], [-1, 2], [np.nan, 2], "ab", [[1, 2]]])
+@pytest.mark.parametrize("counts", [[3], [], [-1, 2], [np.nan, 2], "ab", [[1, 2]], [0.5, 1.5]])
 def test_bad_counts(counts):
     with pytest.raises(ns.InputError, match="class counts must be two or more finite numbers"):
         log_null_frequencies(counts)
@@ -95,3 +95,17 @@ class TestInResults:
                 affine, params, (x, y), prior_precision=1.0, n_temperatures=20, null=null
             )
             assert any("imbalanced" in note for note in sampled.notes) is told
+
+
+@pytest.mark.parametrize("counts", [[10, 10], [0, 0], [60, 41]])
+def test_counts_are_those_of_the_examples(counts):
+    with pytest.raises(ns.InputError, match=rf"add up to {sum(counts)}, but n_train is 100"):
+        ns.log_evidence_from_operator(
+            np.eye(3),
+            nll=30.0,
+            penalty=1.0,
+            prior_precision=1.0,
+            gradient=np.zeros(3),
+            n_train=100,
+            class_counts=counts,
+        )

@@ -84,6 +84,65 @@ def test_every_method_is_heard(monkeypatch, method, model):
 
 @pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
 @pytest.mark.parametrize(
+    ("function", "settings"),
+    [
+        (ns.log_evidence, {"prior_precision": 1.0, "at": "map"}),
+        (ns.log_evidence, {"prior_precision": "auto", "at": "map"}),
+        (ns.map_estimate, {"prior_precision": 1.0}),
+        (ns.evidence_curve, {}),
+    ],
+)
+def test_there_is_one_channel_and_it_is_paced(monkeypatch, function, settings):
+    """Whatever speaks waits for its turn: with every second it is heard, else it is not."""
+    heard = []
+    for every, said in ((1e9, False), (0.0, True)):
+        monkeypatch.setattr(pace, "EVERY", every)
+        function(NETWORK, params_of(NETWORK), data(), progress=heard.append, **settings)
+        assert bool(heard) is said
+
+
+def test_what_must_be_heard_is_said_at_once_and_once(monkeypatch):
+    monkeypatch.setattr(pace, "EVERY", 1e9)
+    heard = []
+    with spoken(heard.append):
+        for text in ("a", "a", "b"):
+            pace.say(text)
+    pace.say("c")
+    assert heard == ["a", "b"]
+
+
+def test_a_descent_tells_its_cost(monkeypatch):
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    heard = []
+    ns.map_estimate(NETWORK, params_of(NETWORK), data(), prior_precision=1.0, progress=heard.append)
+    assert any(text.startswith("step 25: cost ") for text in heard)
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_function_that_is_merely_made_is_no_stage(monkeypatch, framework):
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    x, y = np.ones((4, 2)), np.array([0, 1, 0, 1])
+    if framework == "jax":
+        from noisescale.evidence.jax_problem import jax_problem
+
+        problem = jax_problem(lambda w, x: x @ w, np.ones((2, 2)), (x, y), "categorical")
+    else:
+        torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+        from noisescale.torch.problem import TorchProblem
+
+        problem = TorchProblem(torch.nn.Linear(2, 2), (torch.ones(4, 2), y), "categorical")
+    heard = []
+    with spoken(heard.append):
+        stage("before", 1)
+        problem.nll_function("float64")
+        problem.operator("ggn", "float64")
+        problem.operator("hessian", "float64")
+        tick()
+    assert {text.split(":")[0] for text in heard} == {"before"}
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+@pytest.mark.parametrize(
     ("method", "settings"),
     [
         ("dense", {}),

@@ -159,3 +159,40 @@ def test_sampling_two_classes_never_changes_sides():
     z = np.linspace(-3, 3, 400)
     p = average_probabilities(z, lambda: np.full(400, 1e4), predictive="monte_carlo")
     assert ((p[:, 1] > 0.5) == (z > 0)).all()
+
+
+@pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning")
+@pytest.mark.parametrize("prior", ["auto", "per_layer"])
+def test_a_prior_is_chosen_as_for_the_evidence(prior):
+    _, _, params, data, new = make(3)
+    settings = {"method": "dense", "prior_precision": prior}
+    chosen = ns.log_evidence(affine, params, data, at="point", **settings).prior_precision
+    np.testing.assert_allclose(
+        ns.posterior_predict(affine, params, data, new, **settings),
+        ns.posterior_predict(affine, params, data, new, prior_precision=chosen, method="dense"),
+    )
+
+
+@pytest.mark.parametrize("function", [ns.map_estimate, ns.annealed_evidence])
+def test_elsewhere_a_prior_is_given(function):
+    _, _, params, data, _ = make(3)
+    with pytest.raises(ns.InputError, match=r"prior_precision must be (given|fixed).*'auto'"):
+        function(affine, params, data, prior_precision="auto")
+
+
+def test_rows_are_counted_as_they_are(monkeypatch):
+    """A softmax leaves one in C out: 450 rows of 50 examples and ten classes, not 500."""
+    from noisescale.evidence import predict
+
+    seen = []
+    choose = predict._choose_method
+
+    def spy(method, *, p, n):
+        seen.append(n)
+        return choose(method, p=p, n=n)
+
+    monkeypatch.setattr(predict, "_choose_method", spy)
+    x, y = np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 10
+    net = ns.softmax_regression(3, 10)
+    ns.posterior_predict(net, net.init(0), (x, y), x[:2], prior_precision=1.0)
+    assert seen == [450]

@@ -144,6 +144,26 @@ class TestWhatMayBeSaid:
         )
         assert point.E == without.E
 
+    def test_without_a_verdict_the_first_line_says_what_to_do(self, fitted):
+        params, data, _ = fitted
+        moved = {"w": params["w"] + 1.0, "b": params["b"]}
+        found = ns.log_evidence(affine, moved, data, prior_precision=0.5)
+        first, *rest = repr(found).splitlines()
+        assert first.startswith("No verdict. E is withheld: ")
+        assert "use at='map'" in first
+        assert not any("withheld" in line for line in rest)
+        found = ns.log_evidence(affine, moved, data, prior_precision=0.5, at="map")
+        assert repr(found).startswith("Evidence of ")
+        outside = ns.log_evidence_from_operator(
+            np.eye(2),
+            gradient=[3.0, 0.0],
+            nll=1.0,
+            penalty=0.1,
+            prior_precision=0.5,
+            n_train=9,
+        )
+        assert "train further, or at='point'" in repr(outside).splitlines()[0]
+
     @pytest.mark.parametrize("kind", list(ns.Kind))
     def test_only_whole_models_and_procedures_bear_odds(self, kind):
         assert kind.bears_odds == (kind in ("linear model", "refined", "annealed", "prequential"))

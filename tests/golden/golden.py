@@ -38,7 +38,14 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "results"
 KNOWN = json.loads((HERE / "golden.json").read_text(encoding="utf-8"))
 # "case: value" -> why it is another one now
-ALLOWED: dict[str, str] = {}
+_AT_ITS_MAP = "a prior is chosen by the evidence at its own MAP, which is larger"
+ALLOWED: dict[str, str] = {
+    "evidence_auto_prior: lambda": _AT_ITS_MAP,
+    "evidence_auto_prior: log_evidence": _AT_ITS_MAP,
+    "evidence_per_layer: log_evidence": _AT_ITS_MAP,
+    "evidence_per_layer: lambda 0": _AT_ITS_MAP,
+    "evidence_per_layer: lambda 1": _AT_ITS_MAP,
+}
 CASES = {}
 
 

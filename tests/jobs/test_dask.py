@@ -1,5 +1,6 @@
 """A real Dask cluster, one of whose workers is killed."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -9,7 +10,9 @@ import pytest
 
 from compare import results
 from noisescale.errors import InputError
+from noisescale.jobs.engines import EngineError
 from noisescale.jobs.execution import complete
+from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
 from oracles.unruly import WORK, jobs
 
@@ -59,3 +62,24 @@ def test_a_cluster_by_its_address(cluster, tmp_path):
 def test_no_cluster_there(tmp_path):
     with pytest.raises(InputError, match="there is no Dask scheduler at 'tcp://127.0.0.1:9'"):
         complete(jobs("good", 1), tmp_path, WORK, "tcp://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("by_address", [False, True], ids=["client", "address"])
+def test_a_cluster_that_goes_away_is_told_with_what_is_stored(cluster, tmp_path, by_address):
+    path = tmp_path / "runs.sqlite"
+
+    class Close(Progress):
+        def finished(self, run, record):
+            cluster.close()
+
+    with contextlib.ExitStack() as closing:
+        executor = cluster.scheduler_address
+        if not by_address:
+            executor = closing.enter_context(distributed.Client(executor, timeout=3))
+        with pytest.raises(
+            EngineError, match="the Dask .*: what had finished is stored, start the"
+        ):
+            complete(jobs("good", 40), path, WORK, executor, progress=Close())
+    with RunStore(path) as store:
+        assert 1 <= len(store.statuses()) < 40
+    assert len(complete(jobs("good", 40), path, WORK, workers=1)) == 40

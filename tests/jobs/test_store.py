@@ -90,7 +90,7 @@ def test_a_result_is_never_replaced_and_a_failure_may_be(tmp_path):
 
 def test_all_or_nothing(tmp_path):
     with RunStore(tmp_path, write=True) as store:
-        with pytest.raises(InputError, match="damaged|cannot be used"):
+        with pytest.raises(InputError, match="cannot be stored: its status is 'no such status'"):
             store.add([record(1), record(2, "no such status")])
         assert store.statuses() == {}
 

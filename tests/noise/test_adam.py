@@ -275,7 +275,7 @@ def test_rules_side_by_side_say_how_far_they_are_apart():
     assert [r.learning_rate for r in made.values()] == pytest.approx([6e-4, 6e-4, 3e-4])
     assert made["sde"].notes[0] == (
         "this is rule='sde'; practice has learning rate 0.0006, betas (0.9, 0.95), weight decay "
-        "0.2; half_life has learning rate 0.0003, betas (0.9, 0.8145), weight decay 0.4; none of "
+        "0.2; half_life has learning rate 0.0003, betas (0.9, 0.814506), weight decay 0.4; none of "
         "them was right everywhere where they were tried, so let three short runs decide: at half "
         "this learning rate, at it, and at twice it (0.0003, 0.0006, 0.0012)"
     )
@@ -313,3 +313,9 @@ def test_lines_to_paste_carry_what_the_recipe_notes_as_comments(trainer):
         assert max(map(len, lines[: len(recipe.notes)])) <= 100
         assert lines[len(lines) - 1] in replace(recipe, notes=()).to(trainer)
         compile("if True:\n" + "".join(f"    {line}\n" for line in lines), "pasted", "exec")
+
+
+def test_pasted_lines_say_what_was_said_of_the_tuned_recipe():
+    noted = replace(ADAMW, notes=("amsgrad is on",))
+    assert "# amsgrad is on" in noted.scaled_to(batch_size=1024).to("pytorch")
+    assert noted.to("pytorch").count("amsgrad") == 1

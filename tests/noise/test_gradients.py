@@ -128,6 +128,68 @@ def test_a_gradient_lost_in_noise_is_undetermined():
     assert lost[0].to_dict()["high"] is None
 
 
+@pytest.mark.parametrize("noise", [0.1, 1e-2, 1e-3, 1e-4, 1e-6])
+def test_a_noise_down_to_a_millionth_of_the_gradient(noise):
+    """g_i = 1000 x_i at w = 0, by definition in float64; the last entry is noisier."""
+    x = 1 + noise * np.random.default_rng(0).normal(size=(500, 4)) * [1, 1, 1, 10]
+    found = ns.gradient_noise(
+        lambda w, x: x @ w, np.zeros(4), (x, np.full(500, -1000.0)), likelihood="gaussian",
+        n_eigenvalues=2,
+    )  # fmt: skip
+    S, mean = np.cov(1000 * x.T), 1000 * x.mean(axis=0)
+    trace = np.trace(S)
+    assert found.trace == pytest.approx(trace, rel=1e-3)
+    assert found.critical_batch_size == pytest.approx(trace / (mean @ mean - trace / 500), rel=1e-3)
+    assert found.low < found.critical_batch_size < found.high < 2 * found.low
+    np.testing.assert_allclose(found.variance, np.diag(S), rtol=1e-3)
+    np.testing.assert_allclose(found.spectrum.eigenvalues, np.linalg.eigvalsh(S)[:-3:-1], rtol=1e-2)
+
+
+ALONE, ALIKE = "one example alone has the noise", "alike: there is no noise beyond rounding"
+
+
+@pytest.mark.parametrize(
+    ("gradients", "reason"),
+    [
+        ([1, 1, 2], ALONE),
+        ([1, 1 + 1e-9, 2], ALONE),
+        ([0, 0, 0, 5], ALONE),
+        ([*[1.0] * 40, 1 + 1e-5], ALONE),
+        ([0.1] * 7, ALIKE),
+        ([1 / 3] * 50, ALIKE),
+        ([0.0] * 5, ALIKE),
+        ([-1, 1, 2], "two standard errors above zero"),
+        ([0.9, 1, 1.1, 1.3, 0.8, 1.05], None),
+        ([1 - 1e-6, 1, 1 + 1e-6, 1 - 2e-6], None),
+    ],
+    ids=lambda given: str(given)[:24],
+)
+def test_what_is_not_determined_says_why(gradients, reason):
+    """Not by an interval of NaN, nor by one that rounding makes."""
+    g = np.array(gradients, float)[:, None]
+    mean = g.mean(axis=0)
+    made = [
+        summarise((g**2).sum(axis=1), g @ mean, float(mean @ mean), 1, None, None),
+        ns.gradient_noise(
+            lambda w, x: x @ w, np.zeros(1), (np.ones((len(g), 1)), -g[:, 0]), likelihood="gaussian"
+        ),
+    ]
+    for noise in made:
+        if reason is None:
+            assert noise.undetermined is None
+            assert noise.low < noise.critical_batch_size < noise.high < 100 * noise.low
+            assert noise.trace == pytest.approx(np.var(g, ddof=1), rel=1e-3)
+        else:
+            assert reason in noise.undetermined
+            assert reason in repr(noise)
+            assert noise.critical_batch_size is None
+            assert 0 <= noise.low < noise.high == math.inf
+        if reason == ALIKE:
+            assert (noise.trace, noise.low) == (0.0, 0.0)
+        if reason == ALONE:
+            assert noise.low == 0.0
+
+
 @pytest.mark.parametrize("sampler", ["without_replacement", "with_replacement", "shuffle"])
 def test_the_variance_of_minibatches(sampler):
     params, data = problem(60)

@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 
 from noisescale.errors import InputError
+from noisescale.noise import diagnostics
 from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.langevin import (
     State,
@@ -14,6 +16,7 @@ from noisescale.noise.langevin import (
     overdamped,
     run_chains,
 )
+from noisescale.noise.samples import LangevinSettings
 from noisescale.noise.stability import check_step, largest_step
 
 CURVATURES = jnp.array([0.5, 1.0, 4.0])
@@ -135,6 +138,41 @@ def autoregressive(rho, n_chains=40, n=2000):
 def test_the_effective_sample_size_of_a_known_process(rho):
     worth = effective_sample_size(autoregressive(rho))
     assert worth == pytest.approx(40 * 2000 * (1 - rho) / (1 + rho), rel=0.1)
+
+
+@pytest.mark.parametrize("diagnostic", [split_r_hat, effective_sample_size])
+def test_diagnostics_look_at_a_block_of_quantities_at_a_time(diagnostic, monkeypatch):
+    draws = np.random.default_rng(0).normal(size=(3, 50, 7, 5)).cumsum(axis=1)
+    whole, seen = diagnostic(draws), []
+    monkeypatch.setattr(diagnostics, "BLOCK", 3 * 50 * 4)
+    inner = diagnostics._in_blocks
+    monkeypatch.setattr(
+        diagnostics,
+        "_in_blocks",
+        lambda one, draws: inner(lambda block: seen.append(block.shape) or one(block), draws),
+    )
+    np.testing.assert_allclose(diagnostic(draws), whole, rtol=1e-12)
+    assert seen == [(6, 25, 4)] * 8 + [(6, 25, 3)]
+
+
+@pytest.mark.parametrize(("gigabytes", "fits"), [(8.1, False), (8.5, True)])
+def test_the_memory_of_draws_is_counted_at_its_peak(gigabytes, fits, monkeypatch):
+    """A billion numbers: as they are drawn, once more without chains that diverged, diagnosed."""
+    monkeypatch.setattr("noisescale.checks.memory_limit", lambda: gigabytes * 1e9)
+    settings = LangevinSettings(
+        prior_precision=1.0,
+        temperature=1.0,
+        step_size=None,
+        momentum=0.0,
+        batch_size=None,
+        n_chains=4,
+        burn_in=0,
+        n_samples=250,
+        thin=1,
+        seed=0,
+    )
+    with nullcontext() if fits else pytest.raises(InputError, match="the samples would take"):
+        settings.check_sizes(100, 10**6)
 
 
 def test_r_hat_sees_chains_that_disagree():

@@ -14,7 +14,6 @@ from noisescale.noise.watch.pace import Pace, Pilot, choose, line
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord, WatchWarning
-from noisescale.noise.watch.trade_off import trade_off
 
 
 def batch_of(c, weights, n_units=None):
@@ -308,17 +307,6 @@ def test_timings_are_what_measuring_takes_or_what_an_update_takes_longer():
     alone = Pilot()
     alone.add(8, 0.5, 2.0)
     assert alone.settled().update == 1.5
-
-
-def test_what_another_batch_size_costs():
-    """At the critical batch size both costs are twice their least; updates times B are examples."""
-    for B in (8, 128, 4096):
-        cost = trade_off(B, 128.0, reference=128)
-        assert cost.updates * B / 128 == pytest.approx(cost.examples)
-    assert trade_off(1e9, 128.0, reference=128).updates == pytest.approx(0.5)
-    assert trade_off(1e-9, 128.0, reference=128).examples == pytest.approx(0.5)
-    with pytest.raises(InputError, match="critical_batch_size must be .* above 0, got 0"):
-        trade_off(8, 0, reference=8)
 
 
 def filled(**options):

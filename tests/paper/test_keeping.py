@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import resource
 import shutil
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,16 +23,11 @@ from noisescale.paper import SECTIONS, figure1, figure4, law_cases
 from noisescale.paper import shipped as shipping
 from noisescale.paper.claims import Verdict
 from noisescale.paper.documents import keep, read
-from noisescale.paper.keeping import (
-    from_plain,
-    read_document,
-    to_plain,
-    write_document,
-    write_whole,
-)
+from noisescale.paper.keeping import read_document, write_document
 from noisescale.paper.logistic import Curves
 from noisescale.paper.runs import Runs
 from noisescale.paper.section import Context
+from noisescale.plain import from_plain, to_plain
 from noisescale.uncertainty import Estimate
 from paper.circumstances import DECIDING
 
@@ -195,35 +189,6 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     for path in sorted(tmp_path.iterdir()):
         with damaged(path):
             read_document(path, partial(from_plain, Any))
-
-
-def test_nothing_is_written_through_a_link_or_a_pipe(tmp_path):
-    path, other = tmp_path / "d.json", tmp_path / "other"
-    other.write_text("theirs")
-    for make in (lambda at: at.symlink_to(other), os.mkfifo):
-        for name in ("d.json", ".d.json.part"):
-            (tmp_path / name).unlink(missing_ok=True)
-            make(tmp_path / name)
-            write_whole(path, "ours")
-            assert path.read_text() == "ours"
-    assert other.read_text() == "theirs"
-    assert {entry.name for entry in tmp_path.iterdir()} == {"d.json", "other"}
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path):
-    path = tmp_path / "d.json"
-    write_whole(path, "old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))  # a disk with room for so much
-    try:
-        with damaged(path):
-            write_whole(path, "new" * 1_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert path.read_text() == "old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["d.json"]
-    with damaged(path / "below"):
-        write_whole(path / "below", "text")
 
 
 @pytest.fixture

@@ -46,6 +46,81 @@ def test_divergence_predicts_all_classes_alike():
     np.testing.assert_allclose(found.losses, 60 * math.log(3))
 
 
+@pytest.mark.parametrize("steps", range(1, 9))
+def test_divergence_in_any_update_predicts_all_classes_alike(steps):
+    """In the last one too, of which no loss tells."""
+
+    def deep():
+        layers = [torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16)]
+        return torch.nn.Sequential(*layers, torch.nn.ReLU(), torch.nn.Linear(16, 3))
+
+    fit = ns.torch.fit_function(deep, batch_size=20, learning_rate=1e9, steps=steps)
+    predicted = fit(X, Y, seed=0)(X)
+    assert np.isfinite(predicted).all()
+    if steps > 1:
+        np.testing.assert_allclose(predicted, 1 / 3)
+
+
+def test_outputs_that_overflow_predict_all_classes_alike():
+    def ones():
+        module = make()
+        torch.nn.init.ones_(module.weight)
+        return module
+
+    fits = [
+        ns.torch.fit_function(ones, batch_size=20, learning_rate=1e-3, steps=1),
+        ns.evidence.fit_function(
+            lambda w, x: x @ w,
+            lambda seed: np.ones((2, 3)),
+            batch_size=20,
+            learning_rate=1e-3,
+            steps=1,
+        ),
+    ]
+    for fit in fits:
+        predicted = fit(X.astype("float32"), Y, seed=0)(np.full((4, 2), 3e38, np.float32))
+        np.testing.assert_allclose(predicted, 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"batch_size": "x"}, "batch_size must be a whole number, got 'x'"),
+        ({"learning_rate": math.nan}, "learning_rate must be a finite number above 0"),
+        ({"learning_rate": None}, "learning_rate must be a finite number above 0"),
+        ({"steps": 10**80}, "steps must be at most"),
+        ({"steps": 1e80}, "steps must be a whole number"),
+        ({"momentum": 1.0}, "momentum must be"),
+        ({"weight_decay": -1}, "weight_decay must be a finite number at least 0, got -1"),
+        ({"weight_decay": "x"}, "weight_decay must be a finite number at least 0, got 'x'"),
+        ({"loss": 3}, "loss must be a function, got int"),
+        ({"device": "moon"}, "device must be one that PyTorch computes on"),
+        ({"device": "meta"}, "device must be one that PyTorch computes on"),
+        ({"device": 3}, "device must be one that PyTorch computes on"),
+    ],
+)
+def test_a_recipe_is_checked_before_anything_is_trained(change, message):
+    with pytest.raises(InputError, match=message):
+        ns.torch.fit_function(make, **{"learning_rate": 0.1, **RECIPE} | change)
+    pair = torch.tensor(X, dtype=torch.float32), torch.tensor(Y)
+    rest = {name: change[name] for name in change if name in ("weight_decay", "loss", "device")}
+    if rest:
+        with pytest.raises(InputError, match=message):
+            ns.torch.train_function(make, pair, pair, **rest)
+
+
+def test_what_tunes_checks_its_arguments_too():
+    pair = torch.tensor(X, dtype=torch.float32), torch.tensor(Y)
+    with pytest.raises(InputError, match="metric must be a function, got float"):
+        ns.torch.train_function(make, pair, pair, metric=0.5)
+    train = ns.torch.train_function(make, pair, pair)
+    recipe = {"batch_size": 20, "learning_rate": 0.1, "momentum": 0.9, "seed": 0}
+    for steps, message in ((10**80, "at most"), (0, "at least 1"), (2.5, "a whole number")):
+        with pytest.raises(InputError, match=f"steps must be {message}"):
+            train(**recipe, steps=steps)
+
+
 def test_one_logit_is_of_the_second_class():
     y = (Y > 0).astype(int)
 

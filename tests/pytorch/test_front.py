@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -220,6 +221,43 @@ def test_a_noise_precision_is_that_of_jax():
     theirs = nst.log_evidence(linear, (x, x[:, :1] * 2), **settings)
     ours = ns.log_evidence(ns.logistic_regression(3), params, (x, x[:, :1] * 2), **settings)
     assert theirs.log_evidence == pytest.approx(ours.log_evidence, rel=1e-8)
+
+
+class Rate(torch.nn.Module):
+    """Outputs that overflow far away, or are refused there."""
+
+    def __init__(self, largest):
+        super().__init__()
+        self.layer, self.largest = torch.nn.Linear(8, 1), largest
+        torch.nn.init.constant_(self.layer.weight, 0.01)
+
+    def forward(self, x):
+        log_rate = self.layer(x)
+        if (log_rate > self.largest).any():
+            raise ValueError("too far")
+        return log_rate.exp()
+
+
+@pytest.mark.parametrize(
+    ("largest", "at"), [(float("inf"), "point"), (float("inf"), "map"), (50.0, "point")]
+)
+def test_a_model_that_overflows_far_away_has_an_evidence(largest, at):
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.rand(60, size, generator=generator) * 60 for size in (8, 1))
+    module = Rate(largest)
+    found = nst.log_evidence(module, (x, y / 20), prior_precision=1.0, likelihood="gaussian", at=at)
+    assert found.kind is (ns.Kind.ONE_MODE if at == "map" else ns.Kind.NEIGHBOURHOOD)
+    w, b = (p.detach().double().numpy() for p in module.parameters())
+    twin = ns.log_evidence(
+        lambda p, x: jnp.exp(x @ p[0].T + p[1]),
+        (w, b),
+        (x.double().numpy(), (y / 20).double().numpy()),
+        prior_precision=1.0,
+        likelihood="gaussian",
+        at=at,
+    )
+    assert found.log_evidence == pytest.approx(twin.log_evidence, rel=1e-6)
+    assert found.kind is twin.kind
 
 
 def test_the_spectrum_the_curve_and_the_noise_are_those_of_jax(module, params, pair):

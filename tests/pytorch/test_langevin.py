@@ -100,6 +100,14 @@ def test_sequences_selected_parameters_and_other_likelihoods():
         made.predict_proba(b.x)
 
 
+def test_a_seed_may_be_numpys():
+    module, x, y = problem()
+    settings = {"prior_precision": 1.0, "likelihood": "bernoulli", "burn_in": 1, "n_samples": 4}
+    a, b = (nst.langevin(module, (x, y), seed=seed, **settings) for seed in (3, np.int64(3)))
+    for name in a.samples:
+        np.testing.assert_array_equal(a.samples[name], b.samples[name])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -7,6 +7,7 @@ from noisescale.torch import layer_rules  # noqa: E402
 from noisescale.torch.capture import checked_plan, layers_with_rules, record  # noqa: E402
 from noisescale.torch.factors import Formed, Outer  # noqa: E402
 from noisescale.torch.sums import compact_numbers, sums  # noqa: E402
+from oracles import layers  # noqa: E402
 
 nn = torch.nn
 pytestmark = [
@@ -81,18 +82,16 @@ def test_gradients_products_and_sums(name):
     layer, a, b = prepared(name, 4, seed=1)
     _, a2, b2 = prepared(name, 2, seed=2)
     G, G2 = one_by_one(layer, a, b), one_by_one(layer, a2, b2)
-    made = layer_rules.per_example(layer, [(a, b)])
+    made = layers.per_example(layer, [(a, b)])
     assert made.keys() == G.keys()
     close = {"rtol": 1e-10, "atol": 1e-10}
     for key, g in G.items():
         torch.testing.assert_close(made[key], g, **close)
     rows, rows2 = (torch.cat(list(g.values()), 2).flatten(0, 1) for g in (G, G2))
-    torch.testing.assert_close(
-        layer_rules.kernel(layer, [(a, b)], [(a2, b2)]), rows @ rows2.T, **close
-    )
-    norms = layer_rules.squared_norms(layer, [(a, b)])
+    torch.testing.assert_close(layers.kernel(layer, [(a, b)], [(a2, b2)]), rows @ rows2.T, **close)
+    norms = layers.squared_norms(layer, [(a, b)])
     torch.testing.assert_close(norms.reshape(-1), (rows**2).sum(1), **close)
-    for key, factor in layer_rules.factors(layer, [(a, b)]).items():
+    for key, factor in layers.factors(layer, [(a, b)]).items():
         g = G[key]
         direction = torch.randn(g.shape[2], dtype=torch.float64)
         torch.testing.assert_close(factor.squares(), (g**2).sum((0, 1)), **close)
@@ -108,10 +107,10 @@ def test_several_uses_add_up(name):
     layer, a, b = prepared(name, 4, seed=1)
     _, a2, b2 = prepared(name, 4, seed=2)
     G, G2 = one_by_one(layer, a, b), one_by_one(layer, a2, b2)
-    made = layer_rules.per_example(layer, [(a, b), (a2, b2)])
+    made = layers.per_example(layer, [(a, b), (a2, b2)])
     for key in G:
         torch.testing.assert_close(made[key], G[key] + G2[key], rtol=1e-10, atol=1e-10)
-    norms = layer_rules.squared_norms(layer, [(a, b), (a2, b2)])
+    norms = layers.squared_norms(layer, [(a, b), (a2, b2)])
     wanted = sum(((G[key] + G2[key]) ** 2).sum(2) for key in G)
     torch.testing.assert_close(norms, wanted, rtol=1e-10, atol=1e-10)
 
@@ -121,7 +120,7 @@ def test_long_narrow_sequences_by_either_way():
     layer = nn.Linear(40, 30).double()
     a = torch.randn(3, 5, 40, dtype=torch.float64)
     b = torch.randn(3, 2, 5, 30, dtype=torch.float64)
-    factor = layer_rules.factors(layer, [(a, b)])["weight"]
+    factor = layers.factors(layer, [(a, b)])["weight"]
     assert 5 * (40 + 30) < 40 * 30  # Gram matrices are cheaper here
     torch.testing.assert_close(factor.squared_norms(), (factor.gradients() ** 2).sum(2))
 
@@ -133,7 +132,7 @@ def test_a_transposed_linear_layer():
     a = torch.randn(3, 2, 5, dtype=torch.float64)
     b = torch.randn(3, 2, 2, 4, dtype=torch.float64)
     G = one_by_one(layer, a, b)
-    factors = layer_rules.factors(layer, [(a, b)])
+    factors = layers.factors(layer, [(a, b)])
     rows = G["weight"].flatten(0, 1)
     for key, factor in factors.items():
         torch.testing.assert_close(factor.gradients(), G[key])
@@ -211,7 +210,7 @@ def test_what_rules_cannot_follow_is_left_out():
     plan, run, plain = plan_of(model, x)
     # table is used by name too, scale has no layer, mix sees time first.
     assert plan.followed == {"places.weight", "across.weight", "across.bias"}
-    assert plan.shared == {"places"}
+    assert plan.shared == {"places": False}  # without an axis of one example
     c = torch.randn(4, 1, 6, dtype=torch.float64)
     for name, factor in record(plan, 4, run).factors(c).items():
         wanted = torch.stack([plain(i, c[i, 0])[name].reshape(-1) for i in range(4)])
@@ -260,7 +259,7 @@ def test_a_convolution_without_its_patches(make):
     b = torch.randn(7, 1, *layer(a).shape[1:], dtype=torch.float64)
     G = one_by_one(layer, a, b)["weight"]
     direction = torch.randn(G.shape[2], dtype=torch.float64)
-    factor = layer_rules.factors(layer, [(a, b)])["weight"]
+    factor = layers.factors(layer, [(a, b)])["weight"]
     torch.testing.assert_close(factor.gradients(), G)
     torch.testing.assert_close(factor.along(direction), G @ direction)
     torch.testing.assert_close(torch.cat(list(factor.inputs(20))), factor.a)
@@ -281,7 +280,7 @@ def test_layers_without_a_rule():
 
     assert layer_rules.rule_of(Own(2, 2)) is None
     with pytest.raises(TypeError, match="no rule for a Own"):
-        layer_rules.factors(Own(2, 2), [])
+        layers.factors(Own(2, 2), [])
 
 
 @pytest.mark.parametrize(

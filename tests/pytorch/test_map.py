@@ -62,6 +62,54 @@ def test_the_params_go_back_into_the_module():
     assert "params" not in found.to_dict()
 
 
+@pytest.mark.parametrize("prior", ["auto", "per_layer"])
+def test_a_prior_chosen_from_zeros_is_that_of_the_evidence(prior):
+    from noisescale.sklearn import EvidenceLogisticRegression
+
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(40, 6))
+    y = (rng.random(40) < 1 / (1 + np.exp(-0.9 * x[:, 0]))).astype(int)
+    line = torch.nn.Linear(6, 1, bias=False).double()
+    torch.nn.init.zeros_(line.weight)
+    found = nst.log_evidence(line, (x, y), prior_precision=prior, likelihood="bernoulli", at="map")
+    exact = EvidenceLogisticRegression(fit_intercept=False).fit(x, y)
+    assert found.prior_precision == pytest.approx(exact.prior_precision_, rel=0.03)
+    assert pytest.approx(exact.E_, abs=1e-4) == found.E
+
+
+@pytest.mark.parametrize("start", [0.0, 7.0])
+def test_an_estimated_noise_is_that_of_the_best_fit(start):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = x @ [3.0, -2.0, 1.0] + 0.5 * rng.normal(size=60)
+    noise = 60 / ((y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2).sum()
+    line = torch.nn.Linear(3, 1, bias=False).double()
+    torch.nn.init.constant_(line.weight, start)
+    settings = {"prior_precision": 30.0, "at": "map"}
+    for more in ({}, {"conditional_on": 20}):
+        found, known = (
+            nst.log_evidence(line, (x, y), likelihood=likelihood, **settings | more)
+            for likelihood in (ns.gaussian("estimate"), ns.gaussian(noise))
+        )
+        assert found.log_evidence == pytest.approx(known.log_evidence, abs=1e-3)
+    x, y = np.ones((60, 1)), y + 5  # the null model itself
+    line = torch.nn.Linear(1, 1, bias=False).double()
+    torch.nn.init.constant_(line.weight, start)
+    found = nst.log_evidence(
+        line, (x, y), likelihood=ns.gaussian("estimate"), conditional_on=20, **settings
+    )
+    assert abs(found.E) < 1e-4
+
+
+def test_the_curve_tells_how_far_it_is(monkeypatch):
+    from noisescale.evidence import pace
+
+    monkeypatch.setattr(pace, "EVERY", 0.0)
+    heard = []
+    nst.evidence_curve(module(), pair(), progress=heard.append)
+    assert heard
+
+
 def test_conditional_null_and_last_layers():
     made = module()
     for p in made[0].parameters():

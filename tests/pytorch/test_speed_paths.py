@@ -1,6 +1,7 @@
 """Rows, kernels, Kronecker factors and sums by layer rules, against the plainest computation."""
 
 import _thread
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from oracles.torch_evidence import BruteForce, kfac, nll_of  # noqa: E402
 from pytorch.zoo import animal  # noqa: E402
 
 nn = torch.nn
+checkpoint, weight_norm = torch.utils.checkpoint.checkpoint, nn.utils.parametrizations.weight_norm
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.filterwarnings("ignore::noisescale.NotAMinimumWarning"),
@@ -223,6 +225,50 @@ def test_gradient_moments_are_those_of_a_loop(case, monkeypatch):
         assert problem._kept == []
 
 
+@pytest.mark.parametrize("kept", [1 << 30, 0])
+@pytest.mark.parametrize("noise", [0.1, 1e-2, 1e-3, 1e-4, 1e-6])
+def test_a_noise_down_to_a_millionth_of_the_gradient(noise, kept, monkeypatch):
+    """Of two layers, one of them with positions, by definition in float64."""
+    monkeypatch.setattr(blocks, "KEPT_BYTES", kept)
+    torch.manual_seed(0)
+    x = 1 + noise * torch.randn(200, 3, 4, dtype=torch.float64)
+    y = torch.full((200, 1), -1000.0, dtype=torch.float64)
+    module = nn.Sequential(nn.Linear(4, 3), nn.Flatten(), nn.Linear(9, 1)).double()
+    found = nst.gradient_noise(module, (x, y), likelihood="gaussian", n_eigenvalues=2)
+    params = list(module.parameters())
+    g = np.array(
+        [
+            np.concatenate(
+                [p.ravel() for p in torch.autograd.grad(loss, params, retain_graph=True)]
+            )
+            for loss in 0.5 * (module(x) - y).square().sum(1)
+        ]
+    )
+    S, mean = np.cov(g.T), g.mean(axis=0)
+    assert found.trace == pytest.approx(np.trace(S), rel=1e-3)
+    signal = mean @ mean - np.trace(S) / 200
+    assert found.critical_batch_size == pytest.approx(np.trace(S) / signal, rel=1e-3)
+    assert found.low < found.critical_batch_size < found.high < 2 * found.low
+    variance = np.concatenate(
+        [np.ravel(found.variance[name]) for name, _ in module.named_parameters()]
+    )
+    above = np.diag(S) > 1e-12 * mean**2  # the last bias has hardly any
+    np.testing.assert_allclose(variance[above], np.diag(S)[above], rtol=1e-2)
+    assert above.sum() >= 8
+    np.testing.assert_allclose(found.spectrum.eigenvalues, np.linalg.eigvalsh(S)[:-3:-1], rtol=1e-2)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("last", "reason"), [(0.5, "one example alone"), (0.1, "alike")])
+def test_what_is_not_determined_says_why(kind, last, reason):
+    module = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1)).to(kind)
+    x, y = torch.full((33, 2), 0.1, dtype=kind), torch.full((33, 1), 3.0, dtype=kind)
+    x[-1] = last
+    noise = nst.gradient_noise(module, (x, y), likelihood="gaussian")
+    assert reason in noise.undetermined
+    assert (noise.critical_batch_size, noise.low, noise.high) == (None, 0.0, np.inf)
+
+
 def test_kfac_is_that_of_its_definition():
     torch.manual_seed(1)
     module = nn.Sequential(
@@ -385,6 +431,52 @@ def test_flops_are_counted_not_guessed():
     problem = TorchProblem(module, (torch.randn(3, 16), torch.zeros(3).long()), "categorical")
     products = 2 * 16 * 9 * 5  # of 16 places
     assert problem.pass_flops - problem.activations == products
+
+
+class MeanOfPlaces(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+
+class Wide(nn.Module):
+    """Few parameters behind wide activations, by modules or by functions."""
+
+    def __init__(self, squash):
+        super().__init__()
+        self.squash, self.out = squash, nn.Linear(4, 3)
+        self.shift = nn.Parameter(torch.zeros(1))
+        self.register_buffer("spread", torch.randn(16, 400))
+
+    def forward(self, x):
+        h = self.squash(self.squash(x @ self.spread + self.shift) * 2)
+        return self.out(h.reshape(len(x), 4, -1).mean(-1))
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "numbers"),
+    [
+        (Wide(nn.Tanh()), torch.randn(4, 16), 5 * 400 + 4 + 3),
+        (Wide(torch.tanh), torch.randn(4, 16), 5 * 400 + 4 + 3),
+        (Wide(partial(checkpoint, torch.tanh, use_reentrant=False)), torch.randn(4, 16), 2_007),
+        (nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)), torch.randn(4, 5), 7 + 7 + 3),
+        # Its weights are computed too, but are no example's.
+        (weight_norm(nn.Linear(50, 30)), torch.randn(4, 50), 50),
+        # Nothing of what is looked up is saved for the way back, and yet it is there.
+        (
+            nn.Sequential(nn.Embedding(50, 64), MeanOfPlaces(), nn.Linear(64, 3)),
+            torch.randint(50, (4, 128)),
+            128 * 64 + 64 + 3,
+        ),
+    ],
+    ids=["modules", "functions", "checkpoint", "dense", "normed weights", "looked up"],
+)
+def test_activations_are_all_that_one_example_adds(module, inputs, numbers):
+    """Whether modules or functions make them, from however many examples."""
+    labels = torch.zeros(4).long()
+    problem = TorchProblem(module, (inputs, labels), "categorical")
+    assert problem.activations == pytest.approx(numbers, rel=0.02)
+    alone = TorchProblem(module, (inputs[:1], labels[:1]), "categorical")
+    assert alone.activations == problem.activations
 
 
 def test_nll_gradient_and_outputs_come_from_one_pass():

@@ -1,5 +1,7 @@
 """Watched layers, one update each, against gradients of single examples by definition."""
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
@@ -123,6 +125,38 @@ class GatedNorm(nn.Module):
         return x * self.weight.cumsum(0)
 
 
+class Places(nn.Module):
+    """Positions that are looked up without examples, and what becomes of them."""
+
+    def __init__(self, shaped, at=lambda T: torch.arange(T)):
+        super().__init__()
+        self.table, self.places, self.out = nn.Embedding(7, 4), nn.Embedding(9, 4), nn.Linear(4, 3)
+        self.shaped, self.at = shaped, at
+
+    def forward(self, x):
+        places = self.shaped(self.places(self.at(x.shape[1])), x)
+        return self.out((self.table(x) + places).tanh().mean(1))
+
+
+class Rows(nn.Module):
+    """A layer that sees a table of the module's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.mix, self.out = nn.Embedding(7, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.rows = nn.Parameter(torch.zeros(5, 4))
+
+    def forward(self, x):
+        return self.out((self.table(x) + self.mix(self.rows)[None]).tanh().mean(1))
+
+
+LOOKED_UP = {
+    "places": lambda p, x: p,
+    "places with an axis": lambda p, x: p[None],
+    "places for each": lambda p, x: p[None].expand(len(x), -1, -1),
+    "places repeated": lambda p, x: p[None].repeat(len(x), 1, 1),
+    "places averaged": lambda p, x: p.mean(0),
+}
 OWN = {
     "own RMS norm": (
         lambda: sequential(OwnRMSNorm(5), nn.Tanh(), nn.Flatten(), nn.Linear(15, 3)),
@@ -228,6 +262,10 @@ MODELS = {
         (9, 3),
     ),
     "tied": (Tied, 7),
+    **{name: (partial(Places, shaped), 7) for name, shaped in LOOKED_UP.items()},
+    "places of one example": (lambda: Places(lambda p, x: p, lambda T: torch.arange(T)[None]), 7),
+    "one place": (lambda: Places(lambda p, x: p, lambda T: torch.tensor(2)), 7),
+    "rows": (Rows, 7),
     "patches": (Patches, (3, 4)),
     "recurrent cell": (Repeated, (3, 4)),
 }
@@ -286,3 +324,23 @@ def test_readings_are_those_of_the_definitions(name, norm):
         close((found.gradient_sq_norm, found.trace), noise_of(torch.cat(parts, 1)))
     if name in OWN:  # followed by a rule
         assert noise.notes == ()
+
+
+@pytest.mark.parametrize("name", [*LOOKED_UP, "places of one example"])
+@pytest.mark.parametrize(
+    "shapes", [((1, 5), (5, 5)), ((1, 3), (6, 3)), ((6, 5), (6, 1)), ((6, 1), (6, 5)), ((3, 3),)]
+)
+def test_places_as_many_as_examples_or_of_another_number_than_at_first(name, shapes):
+    """The last of some updates, after one with a single example, or with one place, or five."""
+    model, _, _ = prepared(name)
+    params = list(model.parameters())
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    noise = watch(model, optimizer, every=1)
+    for shape in shapes:
+        x, y = torch.randint(7, shape), torch.randint(3, shape[:1])
+        g = contributions(F.cross_entropy(model(x), y, reduction="none"), params)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    *_, row = noise.history.itertuples()
+    close((row.gradient_sq_norm, row.trace), noise_of(g))

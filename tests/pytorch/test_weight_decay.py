@@ -72,3 +72,8 @@ def test_what_has_no_prior():
         nst.prior_precision_of(other, module, n_train=10)
     with pytest.raises(ns.InputError, match="optimizer must be a torch.optim.Optimizer, got int"):
         nst.prior_precision_of(3, module, n_train=10)
+    with pytest.raises(ns.InputError, match="module must be a torch.nn.Module, got int"):
+        nst.prior_precision_of(optimizer, 3, n_train=10)
+    undecayed = torch.optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(ns.InputError, match="n_train must be a whole number, got 'many'"):
+        nst.prior_precision_of(undecayed, module, n_train="many", undecayed=1.0)

@@ -1,7 +1,10 @@
+import sys
+from itertools import count, repeat
+
 import pytest
 
 from noisescale.errors import InputError
-from noisescale.sweep import RunConfig, load_plan, make_plan
+from noisescale.sweep import RunConfig, load_plan, make_plan, run_sweep
 
 SHARED = {"data": "digits", "hidden_widths": (), "learning_rate": 0.1, "steps": 10}
 BASIC = RunConfig(**SHARED, batch_size=8)
@@ -79,6 +82,21 @@ def test_the_same_run_twice_is_one_run():
             "n_evaluations must be at least 1",
         ),
         ({"grid": {}}, "the plan says nothing of batch_size"),
+        (
+            {"grid": {"batch_size": [4], "seed": range(1001), "n_train": range(1, 1001)}},
+            "the plan must have at most 1,000,000 runs, got 1,001,000: split its grid",
+        ),
+        (
+            {"seeds": 1001, "zipped": {"n_train": range(1, 1001), "momentum": [0.5] * 1000}},
+            "the plan must have at most 1,000,000 runs, got 1,001,000",
+        ),
+        ({"seeds": count()}, "the values in the grid of seed must be at most 1,000,000"),
+        ({"grid": {"batch_size": count(1)}}, "the values in the grid of batch_size must be at m"),
+        ({"zipped": {"momentum": count()}}, "the values in the zip of momentum must be at most"),
+        ({"run": {"hidden_widths": count(1)}}, "the layers in hidden_widths must be at most 1,000"),
+        ({"run": {"evaluate_at": count(1)}}, "the steps in evaluate_at must be at most 1,000,000"),
+        ({"run": {"n_evaluations": 2**60}}, "n_evaluations must be at most 1,000,000"),
+        ({"run": {"steps": sys.exit}}, "steps cannot be computed: its function raised SystemExit"),
     ],
 )
 def test_bad_plans_name_the_field(change, message):
@@ -115,6 +133,7 @@ def test_a_plan_from_a_file(tmp_path):
         ("[run", "is not TOML"),
         ("[runs]\nsteps = 3", "has an entry 'runs'"),
         ("run = 3", "must have run as a table"),
+        (f"run = {'[' * 20_000}{']' * 20_000}", "is nested too deeply"),
         ("[run]\nlearning_rate = 1\nbatch_size = 1\nsteps = nan", "steps must be a whole number"),
     ],
 )
@@ -125,3 +144,8 @@ def test_bad_plan_files(tmp_path, text, message):
         load_plan(path)
     with pytest.raises(InputError, match="cannot be read"):
         load_plan(tmp_path / "none.toml")
+
+
+def test_a_plan_that_never_ends_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the runs of a plan must be at most 1,000,000"):
+        run_sweep(repeat(BASIC), tmp_path)

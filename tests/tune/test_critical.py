@@ -1,16 +1,18 @@
 """The critical batch size by branches: recovered where it is known, honest where it is not."""
 
+import hashlib
+import itertools
 import json
 import math
+import os
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import noisescale as ns
 from noisescale.errors import InputError
-from noisescale.tune.branches import as_curve
+from noisescale.tune.branches import as_curve, content_digest
 from noisescale.tune.critical import analyse
 from noisescale.uncertainty import Estimate
 
@@ -161,19 +163,23 @@ def test_it_prints_and_is_drawn(result, tmp_path):
 
 
 def train_from_file(path, *, batch_size, learning_rate, n_examples, seed):
-    scale = float(Path(path).read_text())
+    file = path if path.is_file() else next(p for p in sorted(path.rglob("*")) if p.is_file())
+    scale = float(file.read_text())
     return train_from(
         scale, batch_size=batch_size, learning_rate=1, n_examples=n_examples, seed=seed
     )
 
 
-def test_a_file_with_other_content_is_another_checkpoint(tmp_path):
+@pytest.mark.parametrize("checkpoint", ["file", "folder", "deep/folder"])
+def test_other_content_is_another_checkpoint(tmp_path, checkpoint):
+    file = tmp_path / checkpoint / ("" if checkpoint == "file" else "weights")
+    file.parent.mkdir(parents=True, exist_ok=True)
     targets = []
     for content in ("2.0", "4.0"):
-        (tmp_path / "checkpoint").write_text(content)
+        file.write_text(content)
         found = ns.measure_critical_batch(
             train_from_file,
-            tmp_path / "checkpoint",
+            tmp_path / checkpoint.partition("/")[0],
             batch_sizes=[8, 128],
             learning_rate=1.0,
             n_examples=10_000,
@@ -183,6 +189,42 @@ def test_a_file_with_other_content_is_another_checkpoint(tmp_path):
         )
         targets.append(found.target_loss)
     assert targets[1] == pytest.approx(2 * targets[0])
+
+
+def test_a_folder_is_its_files_by_name(tmp_path):
+    def folder(name, files):
+        for path, content in files.items():
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / path).write_text(content)
+        return content_digest(str(tmp_path / name))
+
+    plain = {"config.json": "{}", "a/weights": "1", "b/weights": "2"}
+    here = folder("here", plain)
+    assert here == folder("there", dict(reversed(plain.items())))
+    others = [
+        {"config.json": "{}", "a/weights": "2", "b/weights": "1"},
+        {"config.json": "{}", "a/weights": "1"},
+        {"config.json": "{ }", "a/weights": "1", "b/weights": "2"},
+        plain | {"c": ""},
+    ]
+    assert len({here, *(folder(f"other-{k}", o) for k, o in enumerate(others))}) == 5
+    # As Hugging Face's cache has them: links, and here one that leads back.
+    (tmp_path / "links").mkdir()
+    for name in ("config.json", "a", "b"):
+        (tmp_path / "links" / name).symlink_to(tmp_path / "here" / name)
+    assert content_digest(tmp_path / "links") == here
+    (tmp_path / "links" / "circle").symlink_to(tmp_path / "links")
+    (tmp_path / "links" / "nowhere").symlink_to(tmp_path / "absent")
+    os.mkfifo(tmp_path / "links" / "pipe")
+    assert content_digest(tmp_path / "links") == here
+    for unnamed in ("gpt2", "x" * 10_000, "\0", 2.0, None, tmp_path / "absent"):
+        assert content_digest(unnamed) == ""
+
+
+def test_the_digest_of_a_single_file_is_what_stores_have(tmp_path):
+    (tmp_path / "weights").write_text("2.0")
+    expected = hashlib.sha256(b"2.0").hexdigest()
+    assert content_digest(tmp_path / "weights") == expected
 
 
 @pytest.mark.parametrize(
@@ -205,6 +247,7 @@ def test_learning_rates_follow_the_rule(rule, up_to, rates):
     ("changed", "words"),
     [
         ({"batch_sizes": [8]}, "two or more"),
+        ({"batch_sizes": itertools.count(1)}, "batch sizes must be at most 1,000"),
         ({"batch_sizes": [8, 30_000]}, "at most n_examples"),
         ({"rule": "cubic"}, "rule must be one of"),
         ({"learning_rate": -1.0}, "learning_rate"),

@@ -67,6 +67,14 @@ class TestJax:
         assert train.identity != train_function(network, network.init, changed, digits[1]).identity
         assert check_function(train) == []
 
+    @pytest.mark.parametrize("wrong", [3, None, (1, 2), (np.ones((4, 2)), np.ones(3))])
+    @pytest.mark.parametrize("place", [0, 1])
+    def test_data_are_pairs(self, digits, wrong, place):
+        pairs = [wrong if at == place else pair for at, pair in enumerate(digits)]
+        network = ns.DenseNetwork((64, 16, 10))
+        with pytest.raises(ns.InputError, match=("train_data", "validation_data")[place]):
+            train_function(network, network.init, *pairs)
+
     def test_travels(self, digits):
         network = ns.DenseNetwork((64, 16, 10))
         train = train_function(network, network.init, *digits)

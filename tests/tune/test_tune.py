@@ -17,14 +17,15 @@ import pytest
 
 import noisescale as ns
 import tune_functions as functions
+from command_line import run as report
 from noisescale.jobs.engines import open_engine
 from noisescale.jobs.store import RunStore
 from noisescale.tune import TuneWarning
-from noisescale.tune.decide import paired_difference, usual_spread
 from noisescale.tune.function import Interface, check_function
 from tune_functions import N_TRAIN
 
-TESTS = str(Path(functions.__file__).parent)
+# Where processes find the functions of tests, and what this one finds.
+PATH = os.pathsep.join([str(Path(functions.__file__).parent), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +225,7 @@ def test_what_cannot_be_called_is_refused(train, told):
     ("options", "told"),
     [
         ({"epochs": 0}, "epochs must be a finite number above 0, got 0"),
+        ({"epochs": 1e18}, r"epochs must be at most 4.61e\+14, 2\*\*62 updates, got 1e\+18"),
         ({"n_train": 1}, "n_train must be at least 2, got 1"),
         ({"learning_rate": -1}, "learning_rate must be"),
         ({"momentum": 1.0}, r"momentum must be a finite number in \[0, 1\), got 1"),
@@ -290,6 +292,13 @@ def test_no_run_is_made_twice(tune, tmp_path):
     assert all(path.read_text() == "called\n" for path in calls.iterdir())
 
 
+def report_of(path):
+    """What is said of the tuning itself, rather than of its runs alone."""
+    ended = report("report", path)
+    assert ended.code == 0, ended.err
+    assert re.search(r"How large a batch costs nothing\?\n(Take B = |Inconclusive: )", ended.out)
+
+
 def n_stored(folder):
     if not (folder / "runs.sqlite").exists():
         return 0
@@ -306,7 +315,7 @@ def test_killed_and_resumed_ends_the_same(tune, tmp_path):
         f"ns.tune_large_batch(f.Counting({str(tmp_path / 'calls')!r}), f.N_TRAIN, epochs=10, "
         f"store={str(tmp_path / 'runs')!r}, workers=2)\n"
     )
-    env = {**os.environ, "PYTHONPATH": TESTS}
+    env = {**os.environ, "PYTHONPATH": PATH}
     process = subprocess.Popen([sys.executable, "-c", script], env=env)
     while n_stored(tmp_path / "runs") < 10 and process.poll() is None:
         time.sleep(0.02)
@@ -356,62 +365,6 @@ def test_a_store_that_cannot_be_made_is_refused_in_the_callers_words(tmp_path):
     assert "--" not in str(caught.value)
 
 
-class TestCompare:
-    def test_against_students_test(self):
-        from scipy import stats
-
-        rng = np.random.default_rng(0)
-        for shift in (-0.5, -0.2, 0.0, 0.3):
-            a, b = rng.normal(shift, 0.3, 6), rng.normal(0, 0.3, 6)
-            found = paired_difference(a, b)
-            less = stats.ttest_rel(a, b, alternative="less").pvalue < 0.05
-            more = stats.ttest_rel(a, b, alternative="greater").pvalue < 0.05
-            assert (found.finding == "fell") == less
-            assert (found.finding == "rose") == more
-            assert found.std == pytest.approx((a - b).std(ddof=1) / np.sqrt(6))
-
-    def test_false_falls_are_as_rare_as_promised(self):
-        rng = np.random.default_rng(1)
-        falls = sum(
-            paired_difference(rng.normal(0, 1, 4), rng.normal(0, 1, 4)).finding == "fell"
-            for _ in range(4_000)
-        )
-        assert 0.04 < falls / 4_000 < 0.06
-
-    def test_false_falls_stay_rare_with_the_usual_spread(self):
-        rng = np.random.default_rng(2)
-        falls = sum(
-            paired_difference(rng.normal(0, 1, 3), rng.normal(0, 1, 3), usual=2**0.5).finding
-            == "fell"
-            for _ in range(4_000)
-        )
-        assert 0.02 < falls / 4_000 < 0.06
-
-    def test_differences_that_happen_to_agree_are_no_proof(self):
-        reference = np.array([0.90, 0.92, 0.91])
-        candidate = reference - 0.002
-        assert paired_difference(candidate, reference).finding == "fell"
-        assert paired_difference(candidate, reference, usual=0.01).finding != "fell"
-
-    def test_the_usual_spread_is_that_of_paired_differences(self):
-        rng = np.random.default_rng(3)
-        scores = 0.9 + 0.1 * rng.normal(size=60) + 0.01 * rng.normal(size=(9, 60))
-        scores[0] = rng.uniform(0, 1, 60)  # broken down
-        assert usual_spread(scores) == pytest.approx(0.01 * 2**0.5, rel=0.15)
-        scores[1, 3] = np.nan
-        assert usual_spread(scores) == pytest.approx(0.01 * 2**0.5, rel=0.15)
-        assert usual_spread(scores[:1]) == 0
-
-    def test_a_breakdown_is_a_fall(self):
-        good = np.array([0.9, 0.91, 0.92])
-        assert paired_difference(np.array([0.95, np.nan, 0.97]), good).finding == "fell"
-
-    def test_without_noise_every_difference_counts(self):
-        assert paired_difference(np.full(3, 0.5), np.full(3, 0.5)).finding == "held"
-        assert paired_difference(np.full(3, 0.4), np.full(3, 0.5)).finding == "fell"
-        assert paired_difference(np.full(3, 0.6), np.full(3, 0.5)).finding == "rose"
-
-
 def test_every_argument_is_given(tune):
     seen = tune(
         lambda **given: float(sorted(given) == sorted(Interface().arguments)) + given["seed"],
@@ -423,7 +376,7 @@ def test_every_argument_is_given(tune):
 
 class TestCommand:
     def run(self, *args, cwd):
-        env = {**os.environ, "PYTHONPATH": TESTS}
+        env = {**os.environ, "PYTHONPATH": PATH}
         command = [sys.executable, "-m", "noisescale", "tune", *args]
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
@@ -452,6 +405,28 @@ class TestCommand:
         assert "stage 1: B = " in again.stderr  # what was decided, and why
         assert "falls beyond its noise" in again.stderr
         assert "runs to make" not in again.stderr
+
+    @pytest.mark.parametrize("out", ["store", "store/runs.sqlite", "store/mine.sqlite"])
+    def test_a_report_of_the_runs_finds_what_was_decided(self, out, tmp_path):
+        if out != "store":
+            (tmp_path / "store").mkdir()
+        budget = ("--n-train", "10000", "--epochs", "10", "--max-runs", "15", "--workers", "1")
+        done = self.run("tune_functions:peaked", *budget, "--out", out, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        report_of(tmp_path / out)
+        if out != "store/mine.sqlite":  # a folder is its runs.sqlite
+            report_of(tmp_path / "store")
+            report_of(tmp_path / "store" / "runs.sqlite")
+
+    def test_no_confirm(self, tmp_path):
+        usual = ("tune_functions:flat", "--n-train", "600", "--epochs", "2", "--tolerance", "0.5")
+        plain = self.run(*usual, "--json", cwd=tmp_path)
+        told = json.loads(plain.stdout)
+        assert told["confirmed"] is True
+        assert told["trail"][-1]["stage"] == 4
+        without = self.run(*usual, "--json", "--no-confirm", cwd=tmp_path)  # of the same runs
+        assert json.loads(without.stdout)["confirmed"] is None
+        assert json.loads(without.stdout)["n_runs"] < told["n_runs"]
 
     @pytest.mark.parametrize(
         ("args", "told"),

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from noisescale.cli.options import Debug, Json, Quiet
 from noisescale.jobs.progress import show_progress
+from noisescale.text import printable
 
 data_app = typer.Typer(rich_markup_mode="rich")
 
@@ -35,7 +36,9 @@ def data(
     for column in ("data set", "train + test", "state", "where"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(escape(str(row[key])) for key in ("name", "examples", "state", "where")))
+        table.add_row(
+            *(escape(printable(str(row[key]))) for key in ("name", "examples", "state", "where"))
+        )
     Console().print(table)
     if not quiet and any(row["state"] in ("missing", "altered") for row in rows):
         print("Fetch one with: noisescale data fetch NAME")

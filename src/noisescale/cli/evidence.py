@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from noisescale.evidence.problem import Problem
 
 _BARS = " ▁▂▃▄▅▆▇█"
-_TOP = 10  # leading eigenvalues shown
 
 
 def evidence(
@@ -86,15 +85,20 @@ def evidence(
                 null=null,
                 accuracy=Accuracy(tolerance, progress=progress.line),
             )
-            spectrum = spectrum_of(
-                problem, curvature=curvature, top_k=min(_TOP, len(problem.w) - 1)
-            )
+        if not json:  # before the spectrum, which cannot always be found
+            print(result, flush=True)
+        try:
+            spectrum = spectrum_of(problem, curvature=curvature)
+        except InputError as error:
+            shown = {"evidence": result.to_dict(), "spectrum": None, "no_spectrum": str(error)}
+            print(jsonlib.dumps(shown) if json else f"\nThere is no spectrum: {error}")
+            return
     if plot is not None:
         spectrum.plot(plot)
     if json:
         print(jsonlib.dumps({"evidence": result.to_dict(), "spectrum": spectrum.to_dict()}))
         return
-    print(f"{result}\n\n{spectrum}\n{_bars(spectrum)}")
+    print(f"\n{spectrum}\n{_bars(spectrum)}")
 
 
 def _read_prior(text: str) -> float | str:

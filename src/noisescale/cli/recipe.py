@@ -202,7 +202,8 @@ class _Pasted:
     def __init__(self, recipes: Recipes, devices: NewDevices) -> None:
         self.name = list(recipes)[min(1, len(recipes) - 1)]
         recipe, self._devices = recipes[self.name], devices
-        self._recipe = replace(recipe, notes=tuple(map(in_options, recipe.notes)))
+        said = dict.fromkeys((*recipe.notes, *recipes["tuned"].said()))
+        self._recipe = replace(recipe, notes=tuple(map(in_options, said)))
 
     def lines(self, trainer: str) -> str:
         return self._recipe.to(trainer, **self._devices.layout(self._recipe).to_dict())

@@ -11,6 +11,7 @@ from rich.table import Table
 from noisescale.cli.options import Debug, Json, Quiet, check_path
 from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress, show_progress
+from noisescale.text import printable
 
 if TYPE_CHECKING:
     from noisescale.cli.reports.page import Chapter
@@ -49,8 +50,8 @@ def report(
         return
     if not quiet:
         for chapter in chapters:
-            print(chapter.question, *chapter.answer, "", sep="\n")
-    print(f"Report: {page}")
+            print(*map(printable, (chapter.question, *chapter.answer, "")), sep="\n")
+    print(printable(f"Report: {page}"))
 
 
 def _report_runs(path: Path, progress: "Progress") -> "tuple[Path, list[Chapter]]":

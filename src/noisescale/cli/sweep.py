@@ -10,6 +10,7 @@ from rich.console import Console
 
 from noisescale.cli.options import Cluster, Debug, Json, Quiet, Workers, check_path
 from noisescale.jobs.progress import show_progress
+from noisescale.text import printable
 
 
 def _example(asked: bool) -> None:
@@ -43,6 +44,9 @@ def sweep(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what the store holds as failed.")
     ] = False,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Use stored runs although the model has changed.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -64,6 +68,7 @@ def sweep(
             workers=workers,
             retries=retries,
             retry_failed=retry_failed,
+            reuse=reuse,
             progress=progress,
         )
     counts = {str(status): int(n) for status, n in frame["status"].value_counts().items()}
@@ -76,5 +81,5 @@ def sweep(
     if (reason := first_failure(frame)) is not None:
         tail = f"noisescale runs {folder} --where status=failed --json has the tracebacks"
         failed = f"{counts['failed']} of {len(frame)} runs failed, the first: {reason} ({tail})"
-        print(f"noisescale: {failed}", file=sys.stderr)
+        print(f"noisescale: {printable(failed)}", file=sys.stderr)
         raise typer.Exit(1)

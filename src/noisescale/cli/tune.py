@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from noisescale.cli.options import Cluster, Debug, Json, Plot, Quiet, Workers, check_path
-from noisescale.cli.reports.choose import TUNING
+from noisescale.cli.reports.choose import tuning_beside
 from noisescale.cli.user_code import load_function
 from noisescale.errors import InputError
 from noisescale.jobs.progress import show_progress
+from noisescale.text import printable
 
 _TOLERANCE = 0.002
 
@@ -35,6 +36,9 @@ def tune(
     ] = None,
     no_margin: Annotated[
         bool, typer.Option("--no-margin", help="Instead: no fall that is told from noise.")
+    ] = False,
+    no_confirm: Annotated[
+        bool, typer.Option("--no-confirm", help="Do not test the result again on fresh seeds.")
     ] = False,
     start: Annotated[
         float | None,
@@ -104,6 +108,7 @@ def tune(
             size,
             epochs=epochs,
             tolerance=None if no_margin else margin,
+            confirm=not no_confirm,
             start=start,
             learning_rate=learning_rate,
             momentum=momentum,
@@ -123,7 +128,7 @@ def tune(
             workers=workers,
             progress=progress,
         )
-    tuned.save((out if out.is_dir() else out.parent) / TUNING)
+    tuned.save(tuning_beside(out))
     if plot is not None:
         tuned.plot(plot)
-    print(jsonlib.dumps(tuned.to_dict()) if json else tuned)
+    print(jsonlib.dumps(tuned.to_dict()) if json else printable(str(tuned)))

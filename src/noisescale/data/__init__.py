@@ -9,13 +9,13 @@ import functools
 import hashlib
 import lzma
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from importlib import resources
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noisescale.checks import check_choice, shown
 from noisescale.data.cache import (
     DataUnavailableError,
     DataWarning,
@@ -26,12 +26,12 @@ from noisescale.data.cache import (
     obtain,
     read_cached,
 )
-from noisescale.data.dataset import Dataset, balanced_pair
+from noisescale.data.dataset import Dataset, balanced_pair, check_arrays
 from noisescale.data.idx import parse_idx
 from noisescale.data.sources import COLLECTIONS, FASHION_MNIST, MNIST, Collection
 from noisescale.data.verified import VERIFIED, DataFacts, facts_of
 from noisescale.errors import InputError
-from noisescale.imports import import_function
+from noisescale.imports import import_function, users_code
 
 __all__ = [
     "DataFacts",
@@ -103,21 +103,14 @@ def load_dataset(name: str) -> Dataset:
 
     The function takes nothing and returns a :class:`Dataset`, or four arrays in its order.
     """
+    _check_name(name)
     if name in _LOADERS:
         return _LOADERS[name]()
-    if ":" not in name:
-        raise InputError(
-            f"there is no data set {name!r}: use {', '.join(_LOADERS)}, or module:function."
-        )
     function = import_function("data", name)
-    try:
+    with users_code(f"the data set {name!r} cannot be loaded:"):
         made = function()
         arrays = [np.asarray(array) for array in made]
-    except Exception as error:
-        raise InputError(
-            f"the data set {name!r} cannot be loaded: {type(error).__name__}: {error}."
-        ) from error
-    _check_arrays(name, arrays)
+    check_arrays(f"the data set {shown(name)}", arrays)
     if isinstance(made, Dataset):
         return made
     x_train, y_train, x_test, y_test = arrays
@@ -132,49 +125,39 @@ def load_dataset(name: str) -> Dataset:
     )
 
 
-@functools.lru_cache(maxsize=1)
 def load_kept(name: str) -> Dataset:
-    """The same, kept for the next call: runs that follow each other tend to use the same data."""
+    """The same, kept for the next calls: runs that follow each other tend to use the same data."""
+    return _kept(name, _function(name))
+
+
+def _function(name: str) -> Hashable:
+    """What the user's function is now: a module that was reloaded has another."""
+    if name in _LOADERS or ":" not in name:
+        return None
+    function = import_function("data", name)
+    return function if isinstance(function, Hashable) else id(function)
+
+
+@functools.lru_cache(maxsize=3)
+def _kept(name: str, function: Hashable) -> Dataset:
     return load_dataset(name)
 
 
 def facts(name: str) -> DataFacts:
     """Fingerprint and sizes of the data set ``name``; nothing is loaded for a verified one."""
-    return VERIFIED[name] if name in VERIFIED else _loaded_facts(name)
+    _check_name(name)
+    return VERIFIED[name] if name in VERIFIED else _loaded_facts(name, _function(name))
 
 
 @functools.cache
-def _loaded_facts(name: str) -> DataFacts:
-    return facts_of(load_kept(name))
+def _loaded_facts(name: str, function: Hashable) -> DataFacts:
+    return facts_of(_kept(name, function))
 
 
-def _check_arrays(name: str, arrays: list[NDArray[Any]]) -> None:
-    """Refuse what is not two pairs of features, one row an example, and labels."""
-    if len(arrays) != 4:
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not (name in _LOADERS or ":" in name):
         raise InputError(
-            f"the data set {name!r} must be four arrays, x_train, y_train, x_test and y_test, got "
-            f"{len(arrays)}."
-        )
-    for part, x, y in (("train", arrays[0], arrays[1]), ("test", arrays[2], arrays[3])):
-        if x.ndim != 2 or x.dtype.kind not in "fiub" or not np.isfinite(x).all():
-            raise InputError(
-                f"x_{part} of the data set {name!r} must be a table of finite numbers, got "
-                f"{x.dtype} of shape {x.shape}."
-            )
-        if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
-            raise InputError(
-                f"y_{part} of the data set {name!r} must be class numbers from 0 on, got {y.dtype} "
-                f"of shape {y.shape}."
-            )
-        if len(x) != len(y) or not len(y):
-            raise InputError(
-                f"the data set {name!r} has {len(x)} rows in x_{part} and {len(y)} labels in "
-                f"y_{part}: there must be as many, and some."
-            )
-    if arrays[0].shape[1] != arrays[2].shape[1]:
-        raise InputError(
-            f"the data set {name!r} has {arrays[0].shape[1]} features for training and "
-            f"{arrays[2].shape[1]} for testing."
+            f"there is no data set {shown(name)}: use {', '.join(_LOADERS)}, or module:function."
         )
 
 
@@ -240,9 +223,7 @@ def status() -> list[dict[str, object]]:
 
 
 def _collection(name: str) -> Collection:
-    if name not in COLLECTIONS:
-        raise InputError(f"there is no data set {name!r} to fetch: use {' or '.join(COLLECTIONS)}.")
-    return COLLECTIONS[name]
+    return COLLECTIONS[check_choice("a data set to fetch", name, COLLECTIONS)]
 
 
 def _load(collection: Collection, report: Report | None = None) -> Dataset:

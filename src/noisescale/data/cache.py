@@ -1,17 +1,20 @@
 """The folder where verified files are kept, and how they get there."""
 
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
 import platformdirs
 
 from noisescale.data.sources import Collection, File, SourceError, gunzip
+from noisescale.errors import InputError
+from noisescale.files import read_bytes, write_whole
 
 Report = Callable[[str], None]
+_HEADER = 1_000  # bytes of a gzip file beside its content
 
 
 class DataWarning(UserWarning):
@@ -45,8 +48,12 @@ def read_cached(file: File, folder: Path) -> tuple[FileState, Path, bytes]:
     plain = folder / file.name
     worst = FileState.MISSING, plain, b""
     for path in (plain, plain.with_name(f"{file.name}.gz")):
+        # A gzip file that is larger than what is in it is none of ours.
+        at_most = file.size if path == plain else 2 * file.size + _HEADER
         try:
-            content = path.read_bytes()
+            content = read_bytes(path, at_most)
+        except InputError:  # too large, or no file at all
+            content = b""
         except OSError:  # absent, or not for us to read: either way it must come from elsewhere
             continue
         if path.suffix == ".gz":
@@ -127,32 +134,14 @@ def _fetch(
 def _keep(folder: Path, contents: dict[str, bytes]) -> None:
     """Write files into the cache, or say in one line that they could not be kept."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            _write_whole(folder / name, content)
+            write_whole(folder / name, content, make_folder=True)
             # Neither form was genuine, or nothing would have been fetched.
-            (folder / f"{name}.gz").unlink(missing_ok=True)
-    except OSError as error:
+            with suppress(OSError):
+                (folder / f"{name}.gz").unlink(missing_ok=True)
+    except InputError as error:
         warnings.warn(
-            f"{folder} cannot be written ({error.strerror}): the data are used but not kept, "
-            "set NOISESCALE_DATA to a folder that can be written.",
+            f"{error} The data are used but not kept; NOISESCALE_DATA names another folder.",
             DataWarning,
             stacklevel=5,
         )
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write ``content`` so that no reader ever sees half of it and two writers cannot mix."""
-    # Each writer fills a file of its own and renames it: the last rename wins, whole.
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    scratch = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as temporary:
-            temporary.write(content)
-            temporary.flush()
-            os.fsync(temporary.fileno())
-        scratch.chmod(0o644)  # temporary files are private, a cache may be shared
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise

@@ -1,18 +1,56 @@
 """A data set: four arrays, what they are, and how to draw from them."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_whole
+from noisescale.checks import check_whole, shown
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int32]
+
+
+def check_arrays(what: str, arrays: Sequence[NDArray[Any]]) -> None:
+    """Refuse what is not two pairs of features, one row an example, and labels."""
+    if len(arrays) != 4:
+        raise InputError(
+            f"{what} must be four arrays, x_train, y_train, x_test and y_test, got {len(arrays)}."
+        )
+    for part, x, y in (("train", arrays[0], arrays[1]), ("test", arrays[2], arrays[3])):
+        for name, array in (("x", x), ("y", y)):
+            if not isinstance(array, np.ndarray):
+                raise InputError(f"{name}_{part} of {what} must be an array, got {shown(array)}.")
+        if x.ndim != 2 or x.dtype.kind not in "fiub" or not np.isfinite(x).all():
+            raise InputError(
+                f"x_{part} of {what} must be a table of finite numbers, got {x.dtype} of shape "
+                f"{x.shape}{_first_not_finite(x)}."
+            )
+        if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
+            raise InputError(
+                f"y_{part} of {what} must be class numbers from 0 on, got {y.dtype} of shape "
+                f"{y.shape}."
+            )
+        if len(x) != len(y) or not len(y):
+            raise InputError(
+                f"{what} has {len(x)} rows in x_{part} and {len(y)} labels in y_{part}: there must "
+                "be as many, and some."
+            )
+    if arrays[0].shape[1] != arrays[2].shape[1]:
+        raise InputError(
+            f"{what} has {arrays[0].shape[1]} features for training and {arrays[2].shape[1]} for "
+            "testing."
+        )
+
+
+def _first_not_finite(x: NDArray[Any]) -> str:
+    wrong = np.argwhere(~np.isfinite(x)).tolist() if x.dtype.kind in "fiub" else []
+    return f", with {x[tuple(wrong[0])]} at {wrong[0]}" if wrong else ""
 
 
 class _Arrays(NamedTuple):
@@ -37,6 +75,13 @@ class Dataset(_Arrays):
     complete: bool = True
     n_classes: int = 0
 
+    def __new__(cls, x_train: Images, y_train: Labels, x_test: Images, y_test: Labels) -> Self:
+        """Arrays that fit together; the number of classes is that of the labels."""
+        check_arrays("the data set", (x_train, y_train, x_test, y_test))
+        made = super().__new__(cls, x_train, y_train, x_test, y_test)
+        made.n_classes = max(int(y_train.max()), int(y_test.max())) + 1
+        return made
+
     @classmethod
     def build(
         cls,
@@ -49,8 +94,7 @@ class Dataset(_Arrays):
         """A data set of these four arrays; the number of classes from the labels unless given."""
         made = cls(*arrays)  # type: ignore[arg-type]
         made.name, made.source, made.complete = name, source, complete
-        largest = max(int(made.y_train.max()), int(made.y_test.max())) if n_classes is None else 0
-        made.n_classes = largest + 1 if n_classes is None else n_classes
+        made.n_classes = made.n_classes if n_classes is None else n_classes
         return made
 
     def _replace(self, **changes: NDArray[np.generic]) -> Self:
@@ -113,6 +157,12 @@ def balanced_pair(
     data: Dataset, first: int, second: int, *, n_train: int, n_test: int, seed: int
 ) -> Dataset:
     """Two classes of the pooled ``data``, as many of each, labelled 0 and 1, in random order."""
+    if not isinstance(data, Dataset):
+        raise InputError(
+            f"data must be a Dataset, as load_dataset('digits') gives, got {shown(data)}."
+        )
+    first = check_whole("first", first, at_least=0)
+    second = check_whole("second", second, at_least=0)
     if first == second:
         raise InputError(f"the two classes must differ, got {first} twice.")
     for size, name in ((n_train, "n_train"), (n_test, "n_test")):

@@ -13,6 +13,9 @@ from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
+from noisescale.errors import InputError
+from noisescale.files import read_bytes
+
 _TIMEOUT = 30.0  # seconds without an answer before a source is given up
 
 
@@ -90,8 +93,8 @@ def _from_folder(collection: Collection, folder: Path) -> Iterator[tuple[File, b
     """Files that a system package has put on this machine, gzipped."""
     for file in collection.files:
         try:
-            yield file, gunzip((folder / f"{file.name}.gz").read_bytes(), file)
-        except OSError:
+            yield file, gunzip(read_bytes(folder / f"{file.name}.gz"), file)
+        except (OSError, InputError):
             raise SourceError("not on this machine") from None
 
 

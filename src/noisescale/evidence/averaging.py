@@ -33,6 +33,7 @@ def average_probabilities(
     """
     check_choice("predictive", predictive, PREDICTIVES)
     check_whole("n_samples", n_samples, at_least=1)
+    check_whole("seed", seed, at_least=0)
     if logits.ndim == 1:
         if predictive == "probit":
             logits = logits / np.sqrt(1 + np.pi / 8 * covariance())

@@ -13,6 +13,7 @@ from typing import Any
 
 from noisescale.checks import check_whole
 from noisescale.errors import InputError
+from noisescale.evidence.kind import Kind
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.result import Evidence
 
@@ -27,7 +28,8 @@ def conditional_evidence(
     """The evidence of all but the first ``n_first`` examples given these.
 
     ``evidence(problem, prior_precision=, at="map", **settings)`` computes each of the two. A prior
-    that is to be chosen is chosen for the first examples.
+    that is to be chosen is chosen for the first examples; a noise precision that was estimated is
+    that of all of them, for the null model too.
     """
     n_first = check_whole("conditional_on", n_first, at_least=1)
     if n_first >= problem.n_train:
@@ -40,7 +42,11 @@ def conditional_evidence(
     if isinstance(prior_precision, str):
         prior_precision = first.prior_precision
     every = evidence(problem, prior_precision=prior_precision, at="map", **settings)
-    full = every.log_evidence_full is not None and first.log_evidence_full is not None
+    details = every.details | {"map_of_first": first.details["map"]}
+    if (note := first.details.get("prior_note")) is not None:
+        details["prior_note"] = f"by the first {n_first} examples, {note}"
+    if first.details.get("tolerance_reached") is False:
+        details |= {name: first.details[name] for name in ("tolerance_reached", "n_probes")}
     return replace(
         every,
         log_evidence=every.log_evidence - first.log_evidence,
@@ -52,12 +58,16 @@ def conditional_evidence(
         log_occam_factor=every.log_occam_factor - first.log_occam_factor,
         log_occam_factor_full=_minus(every.log_occam_factor_full, first.log_occam_factor_full),
         log_null=_minus(every.log_null, first.log_null),
+        # What says how good the points are is that of the worse.
+        gradient_norm=max(every.gradient_norm or 0.0, first.gradient_norm or 0.0),
         newton_decrement=max(every.newton_decrement or 0.0, first.newton_decrement or 0.0),
-        kind=every.kind if full else first.kind,
+        n_negative=max(every.n_negative, first.n_negative),
+        negative_weight=max(every.negative_weight, first.negative_weight),
+        kind=max(every.kind, first.kind, key=list(Kind).index),
         n_train=problem.n_train - n_first,
         conditional_on=n_first,
-        details=every.details
-        | {"prior_note": first.details.get("prior_note"), "map_of_first": first.details["map"]},
+        details=details,
+        _posterior=None,
     )
 
 

@@ -7,7 +7,7 @@ precision beta the evidence has a closed form,
            - beta/2 (sum y^2 - beta (sum y)^2/(lambda + N beta)),
 
 and for counts of rate exp(b) it is an integral over b. A noise precision that was estimated is
-estimated for the constant as well, from its own residuals.
+estimated for the constant as well, from its own residuals of the same data.
 """
 
 import math
@@ -30,10 +30,8 @@ def log_constant(y: NDArray[np.generic], likelihood: Likelihood, prior_precision
     columns = y.reshape(len(y), -1).T.astype(float)  # (C, N)
     if likelihood.name == "poisson":
         return sum(_log_counts(column, prior_precision) for column in columns)
-    noise = likelihood.noise_precision
-    if likelihood.estimated or noise is None:
-        residuals = columns - columns.mean(axis=1, keepdims=True)
-        noise = estimated_precision(float((residuals**2).sum()), residuals.size)
+    own = likelihood.constant_precision if likelihood.estimated else likelihood.noise_precision
+    noise = estimated_precision(own)
     return sum(_log_regression(column, prior_precision, noise) for column in columns)
 
 

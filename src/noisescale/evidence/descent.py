@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
 from noisescale.evidence.lbfgs import lbfgs, products
-from noisescale.evidence.pace import stage
+from noisescale.evidence.pace import stage, tick
 from noisescale.evidence.problem import Precision, Problem
 
 Array = NDArray[np.float64]
-Progress = Callable[[str], None]
 
 BLOCK = 100  # steps, by which the cost must fall by less than ENOUGH
 ENOUGH = 0.1  # nats
-_LOOK = 25  # steps between two lines of progress
 _FIRST_SOLVE, _SOLVE = (
     30,
     300,
@@ -42,7 +40,6 @@ class Cost:
 
     problem: Problem
     L: Array
-    progress: Progress | None = None
     n_steps: int = 0
     n_evaluations: int = 0
 
@@ -114,8 +111,7 @@ def descend(cost: Cost, u: Array, precision: Precision, max_steps: int, *, exact
             values.append(value)
             slopes += slope
             cost.n_steps += 1
-            if cost.progress is not None and cost.n_steps % _LOOK == 0:
-                cost.progress(f"step {cost.n_steps}: cost {value:.6g} nats")
+            tick(f"step {cost.n_steps}: cost {value:.6g} nats")
             if stopped():
                 break
         # Once more with an empty memory where its line search gave up, unless nothing is left.

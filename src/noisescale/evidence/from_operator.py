@@ -15,6 +15,7 @@ from noisescale.evidence.null import log_null_frequencies, log_null_uniform
 from noisescale.evidence.occam.dense import occam_of_symmetric
 from noisescale.evidence.occam.lanczos import operator_term
 from noisescale.evidence.occam.term import Accuracy, Term, check_store
+from noisescale.evidence.pace import spoken
 from noisescale.evidence.prior import proper
 from noisescale.evidence.result import Evidence
 from noisescale.jobs.store import RunStore
@@ -84,11 +85,17 @@ def log_evidence_from_operator(
         log_null = log_null_uniform(n_train, check_whole("n_classes", n_classes, at_least=2))
     if class_counts is not None:
         log_null = log_null_frequencies(class_counts)
+        if (n := float(np.sum(np.asarray(class_counts, np.float64)))) != n_train:
+            raise InputError(
+                f"class_counts add up to {n:g}, but n_train is {n_train}: give the number of "
+                "training examples of each class."
+            )
         details["null_model"] = "the class frequencies"
     g = np.zeros(p) if gradient is None else _vector("gradient", gradient).ravel()
     if g.shape != (p,) or not np.isfinite(g).all():
         raise InputError(f"gradient must have {p} finite entries, got {len(g)} values.")
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+    # What is not finite is refused below.
+    with spoken(progress), np.errstate(over="ignore", invalid="ignore"):
         if method == "dense":
             term = Term(occam_of_symmetric(_dense_operator(operator), L, g))
         else:
@@ -136,6 +143,8 @@ def _square_operator(curvature: Any) -> LinearOperator:
 
 def _vector(name: str, values: Any) -> NDArray[np.float64]:
     try:
+        if np.asarray(values).dtype.kind in "bcSU":
+            raise TypeError
         return np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be numbers, got {type(values).__name__}.") from None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise, starmap
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -51,11 +51,12 @@ from noisescale.evidence.problem import (
     Moments,
     Precision,
     Weight,
+    with_estimated_noise,
 )
 from noisescale.evidence.rows import Rows, by_examples
 from noisescale.evidence.select import Select
-from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
-from noisescale.likelihood import Likelihood, estimated_precision, resolve_likelihood
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens
+from noisescale.likelihood import Likelihood, resolve_likelihood
 from noisescale.training.dense import as_dense, leaf_shapes
 
 _LAYER_BYTES = 1 << 27  # of layers' inputs and derivatives held at once
@@ -87,13 +88,9 @@ def jax_problem(
         shape = output_shape(apply_fn, params, x)
     y, n_classes = check_targets(np.asarray(data[1]), chosen, shape)
     model = Model.at(apply_fn, params, x, y, fitted_to(chosen, shape))
-    if chosen.estimated:
-        flat = y.reshape(len(x), -1)
-        squares = sum(((outputs - flat[rows]) ** 2).sum() for rows, outputs in _outputs(model))
-        noise = estimated_precision(float(squares), y.size)
-        model = Model.at(apply_fn, params, x, y, chosen.with_noise(noise))
-    check_nll(model)
-    return JaxProblem(model, tuple(names), n_classes)
+    problem = with_estimated_noise(JaxProblem(model, tuple(names), n_classes))
+    check_nll(problem.model)
+    return problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +102,7 @@ class JaxProblem:
     n_classes: int | None
 
     compiles = True  # a block costs more the first time
+    notes = ()
 
     @property
     def w(self) -> Array:
@@ -127,11 +125,6 @@ class JaxProblem:
         return self.model.y
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """That the noise was estimated, if it was."""
-        return noise_notes(self.likelihood)
-
-    @property
     def log_concave(self) -> bool:
         """Whether the likelihood is known to be log-concave in the outputs."""
         return self.likelihood.function is None and self.likelihood.name in LOG_CONCAVE
@@ -145,6 +138,12 @@ class JaxProblem:
     def at(self, w: Array) -> "JaxProblem":
         """The same problem at other flat parameters; compiled programs are those it has."""
         return replace(self, model=replace(self.model, w=w))
+
+    def under(self, likelihood: Likelihood) -> Self:
+        """The same problem under another likelihood."""
+        model = self.model
+        architecture = replace(model.architecture, likelihood=likelihood)
+        return replace(self, model=replace(model, architecture=architecture))
 
     def subset(self, examples: slice) -> "JaxProblem":
         """The same problem with these examples alone."""
@@ -357,17 +356,17 @@ class JaxProblem:
         examples = min(_LAYER_BYTES // (8 * max(an_example, 1)), _LAYER_FLOPS // max(flops, 1))
         return max(1, examples) * k
 
-    def gradient_moments(self) -> Moments:
-        """Sums over per-example gradients, each in float32, added up in float64."""
-        return gradient_moments(self.model)
+    def gradient_moments(self, precision: Precision = "float32") -> Moments:
+        """Sums over per-example gradients, each in ``precision``, added up in float64."""
+        return gradient_moments(self.model, precision)
 
-    def slopes(self, direction: Array) -> Array:
-        """Each example's gradient times ``direction``: one forward derivative, in float32."""
-        return slopes(self.model, direction)
+    def slopes(self, direction: Array, precision: Precision = "float32") -> Array:
+        """Each example's gradient times ``direction``: one forward derivative."""
+        return slopes(self.model, direction, precision)
 
-    def second_moments(self) -> LinearOperator:
-        """sum_i g_i g_i' as products in float32, (p, p)."""
-        return second_moments(self.model)
+    def second_moments(self, precision: Precision = "float32") -> LinearOperator:
+        """sum_i g_i g_i' as products, (p, p)."""
+        return second_moments(self.model, precision)
 
     @property
     def _network(self) -> Any:

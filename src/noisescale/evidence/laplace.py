@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.checks import check_choice, check_list, check_number, check_whole
 from noisescale.errors import InputError, warn_user
 from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
+from noisescale.evidence.map import with_noise_of_the_best_fit
 from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.occam.term import Accuracy, Term, check_store
 from noisescale.evidence.pace import speaks
@@ -31,6 +32,7 @@ from noisescale.evidence.problem import Precision, Problem, is_linear
 from noisescale.evidence.refine import LaplacePosterior
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.evidence.select import Select
+from noisescale.evidence.targets import noise_notes
 from noisescale.jobs.store import RunStore
 
 if TYPE_CHECKING:
@@ -60,7 +62,17 @@ def evidence_of(
     check_choice("null", null, NULLS)
     accuracy = accuracy or Accuracy()
     check_store(method, accuracy.store)
-    settings = {"curvature": curvature, "method": method, "null": null, "accuracy": accuracy}
+    if log_null is not None:
+        check_number("log_null", log_null, "", lambda v: True)
+    check_number("log_degeneracy", log_degeneracy, "", lambda v: True)
+    settings: dict[str, Any] = {
+        "curvature": curvature,
+        "method": method,
+        "null": null,
+        "accuracy": accuracy,
+    }
+    if at == "map":
+        problem = with_noise_of_the_best_fit(problem)
     if conditional_on is not None:
         if at != "map":
             raise InputError(
@@ -69,7 +81,30 @@ def evidence_of(
             )
         if log_null is not None or log_degeneracy:
             raise InputError("conditional_on goes with neither log_null nor log_degeneracy.")
-        return conditional_evidence(problem, conditional_on, prior_precision, evidence_of, settings)
+        return conditional_evidence(problem, conditional_on, prior_precision, _laplace, settings)
+    return _laplace(
+        problem,
+        prior_precision=prior_precision,
+        at=at,
+        log_null=log_null,
+        log_degeneracy=log_degeneracy,
+        **settings,
+    )
+
+
+def _laplace(
+    problem: Problem,
+    *,
+    prior_precision: Any,
+    curvature: str,
+    method: str,
+    at: str,
+    null: str,
+    accuracy: Accuracy,
+    log_null: float | None = None,
+    log_degeneracy: float = 0.0,
+) -> Evidence:
+    """The evidence of a problem whose noise is known."""
     given = None
     if not isinstance(prior_precision, str):
         given = prior_vector(prior_precision, problem)
@@ -77,15 +112,15 @@ def evidence_of(
     if method == "auto" and plan.method == "dual":  # exact, and so within every tolerance
         accuracy = replace(accuracy, tolerance=None)
     occam = module_of(plan.method, accuracy.tolerance).term
-    details: dict[str, Any] = {"model_notes": problem.notes} if problem.notes else {}
+    notes = (*noise_notes(problem.likelihood, at), *problem.notes)
+    details: dict[str, Any] = {"model_notes": notes} if notes else {}
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         if at == "map":
-            L, polished, details["prior_note"] = polish_with_prior(
+            L, polished, term, details["prior_note"] = polish_with_prior(
                 problem, prior_precision, plan.method, curvature, accuracy
             )
-            problem, slope, term = polished.problem, polished.slope, polished.term
+            problem, slope, nll = polished.problem, polished.slope, polished.estimate.nll
             details["map"] = polished.estimate
-            nll, _ = problem.nll_and_gradient()
         else:
             L, details["prior_note"] = resolve_prior(
                 problem, prior_precision, plan.method, curvature, accuracy
@@ -154,13 +189,13 @@ def log_evidence(
             pytree like ``params`` with a number or an array for each leaf; or a mapping from the
             names of layers to numbers. Every parameter needs one: an unpenalised parameter has no
             evidence. ``"auto"`` takes the one number of largest evidence at these params,
-            ``"per_layer"`` one number a layer likewise; with ``at="map"`` prior and MAP are found
-            in turns until both stand still.
+            ``"per_layer"`` one number a layer likewise; with ``at="map"`` the evidence of each
+            prior tried is that at its own MAP.
         likelihood: ``"categorical"``, with labels (N, T) and outputs (N, T, C) for sequences, whose
             padding has the label -100; ``"bernoulli"``; ``"gaussian"`` (``ns.gaussian(precision)``
             for a noise precision other than 1, ``ns.gaussian("estimate")`` for that of the
-            residuals); ``"poisson"``, whose outputs are logarithms of rates; or a function
-            ``(outputs, y) -> nats`` an example.
+            residuals, with ``at="map"`` those of the best fit); ``"poisson"``, whose outputs are
+            logarithms of rates; or a function ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
         method: ``"dense"`` works on p x p matrices; ``"dual"`` on N C x N C, exact too but for the
             Gauss-Newton matrix alone, and with a ``tolerance`` on as few columns as that takes;
@@ -219,13 +254,7 @@ def permutation_degeneracy(hidden_units: Sequence[int]) -> float:
     For ``log_degeneracy``: each layer of h units can be permuted in h! ways. It counts minima, so
     it belongs to the model's whole evidence, not to the evidence of the minimum that was found.
     """
-    try:
-        layers = list(hidden_units)
-    except TypeError:
-        raise InputError(
-            f"hidden_units must be the layers' numbers of units, such as [100], got "
-            f"{type(hidden_units).__name__}."
-        ) from None
+    layers = check_list("hidden_units", hidden_units, "the layers' numbers of units, such as [100]")
     return sum(math.lgamma(check_whole("hidden_units", h, at_least=1) + 1) for h in layers)
 
 

@@ -113,9 +113,12 @@ def lbfgs(
         if found is None:
             return
         there, value, g = found
-        pairs.add(there - u, g - slope, g)  # s.y > 0 by the second condition
+        pairs.add(there - u, g - slope, g)
         u, slope = there, g
         yield u, value, slope
+        newest = pairs.order[-1]
+        if not pairs.SY[newest, newest] > 0:  # as the second condition has it, but for rounding
+            return
 
 
 def _step(

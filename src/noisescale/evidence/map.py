@@ -27,13 +27,17 @@ from scipy.sparse.linalg import LinearOperator
 
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_whole
+from noisescale.errors import InputError
 from noisescale.evidence.descent import BLOCK, ENOUGH, Cost, Round, descend, finish, reach
+from noisescale.evidence.occam import lanczos
 from noisescale.evidence.occam.krylov import lanczos_basis
 from noisescale.evidence.occam.term import Accuracy, Term
-from noisescale.evidence.preflight import METHODS, preflight
+from noisescale.evidence.pace import spoken
+from noisescale.evidence.preflight import EXACT, METHODS, preflight
 from noisescale.evidence.prior import describe_prior, prior_vector
-from noisescale.evidence.problem import Problem
+from noisescale.evidence.problem import P, Problem, with_estimated_noise
 from noisescale.evidence.select import Select
+from noisescale.likelihood import estimated_precision
 from noisescale.notebook import Displayed
 from noisescale.seeds import random_stream
 
@@ -50,6 +54,10 @@ _LANCZOS = 64  # steps towards the lowest eigenvalue
 _LENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01)  # of steps along its vector, in prior units
 _TRUSTED = 0.25  # share of the fall foretold that such a step must bring
 _ESCAPES = 3  # from saddles
+_WEAK = 1e-4  # of the mean curvature: the prior under which a best fit is first sought
+_FITS = 20  # descents to it
+_EXACT = 1e14  # times as precise as a constant: rounding
+_NOISE_SETTLED = 1e-4  # nats by which such a descent, or its prior, still moves the likelihood
 
 
 class MapStatus(StrEnum):
@@ -152,35 +160,41 @@ class MapEstimate(Displayed):
 
 @dataclass(frozen=True, eq=False)
 class Polished:
-    """A problem at its MAP, the mean gradient there, and the Occam factor that belongs to it.
+    """A problem at its MAP and the mean gradient there.
 
-    The Occam factor is that of the Gauss-Newton matrix by ``method``.
+    The Occam factor of the Gauss-Newton matrix is there if it was computed on the way.
     """
 
     problem: Problem
     slope: Array
-    term: Term
-    method: str
+    term: Term | None
     estimate: MapEstimate
 
 
 def polish(
     problem: Problem,
     L: Array,
+    method: str,
     *,
+    nll: float | None = None,
     max_steps: int = MAX_STEPS,
-    progress: Callable[[str], None] | None = None,
 ) -> Polished:
-    """Descend from a problem's point under the prior ``L``."""
+    """Descend from a problem's point, whose ``nll`` may be known, under the prior ``L``.
+
+    The decrement is that of ``method`` if it is exact, else by products.
+    """
     check_whole("max_steps", max_steps, at_least=1)
-    method = preflight(problem.facts(), "auto", "ggn").method
 
-    def term(here: Problem, slope: Array) -> Term:
-        # The decrement is wanted, for which two probes of Lanczos do as well as many.
-        return METHODS[method].term(here, L, slope, "ggn", Accuracy(max_probes=2))
+    def decrement(here: Problem, slope: Array) -> tuple[float, Term | None]:
+        if method in EXACT:
+            term = METHODS[method].term(here, L, slope, "ggn", Accuracy())
+            return term.occam.newton_decrement, term
+        operator = here.operator("ggn", "float32")
+        return lanczos.decrement(operator, L, slope, Accuracy().n_steps), None
 
-    nll, _ = problem.nll_and_gradient()  # says so if the point is not finite
-    cost = Cost(problem, L, progress)
+    if nll is None:
+        nll, _ = problem.nll_and_gradient()  # says so if the point is not finite
+    cost = Cost(problem, L)
     start = problem.w * cost.root
     start_cost = nll + 0.5 * float(start @ start)
     rough = descend(cost, start, "float32", max_steps, exactly=False)
@@ -188,8 +202,7 @@ def polish(
     for attempt in range(_ESCAPES + 1):
         left = max(BLOCK, max_steps - cost.n_steps)
         u = finish(cost, descend(cost, u, "float64", left, exactly=False).u)
-        u, further, here, result = _further_steps(cost, u, term)
-        half = 0.5 * result.occam.newton_decrement
+        u, further, here, half, term = _further_steps(cost, u, decrement)
         status = MapStatus.MAP
         if half > ENOUGH or not further.settled:
             status = MapStatus.STALLED
@@ -201,18 +214,16 @@ def polish(
         if cost.n_steps >= max_steps or attempt == _ESCAPES:
             break
         u = away
-    nll, _ = here.nll_and_gradient()
     penalty = 0.5 * float(u @ u)
     return Polished(
         problem=here,
         slope=cost.root * further.slopes / further.n,
-        term=result,
-        method=method,
+        term=term,
         estimate=MapEstimate(
             params=here.structured(here.w),
             status=status,
-            cost=nll + penalty,
-            nll=nll,
+            cost=further.value,
+            nll=further.value - penalty,
             penalty=penalty,
             start_cost=start_cost,
             half_decrement=half,
@@ -226,16 +237,48 @@ def polish(
     )
 
 
-def descended(problem: Problem, L: Array, progress: Callable[[str], None] | None = None) -> Problem:
+def descended(problem: Problem, L: Array) -> Problem:
     """The problem roughly at its MAP: no checks, float32."""
-    cost = Cost(problem, L, progress)
+    cost = Cost(problem, L)
     there = descend(cost, problem.w * cost.root, "float32", MAX_STEPS, exactly=False)
     return problem.at(there.u / cost.root)
 
 
+def with_noise_of_the_best_fit(problem: P) -> P:
+    """The problem with the noise precision, if it is estimated, of largest likelihood nearby.
+
+    The residuals are those where the sum of squares is least, whatever prior and start: a prior
+    there that is weakened until its penalty says nothing holds directions that no data see.
+    """
+    if not problem.likelihood.estimated:
+        return problem
+    probe = random_stream(0, "mean curvature").normal(size=len(problem.w))
+    curvature = float(probe @ (problem.operator("ggn", "float64") @ probe)) / float(probe @ probe)
+    weak, fit = _WEAK * (curvature or 1.0), problem.w
+    start = noise = problem.likelihood.noise_precision or 1.0
+    for _ in range(_FITS):
+        cost = Cost(problem, np.full(len(fit), weak))
+        found = descend(cost, fit * cost.root, "float64", MAX_STEPS, exactly=False)
+        fit = finish(cost, found.u) / cost.root
+        best, before = with_estimated_noise(problem, problem.at(fit)), noise
+        noise = best.likelihood.noise_precision or 1.0
+        if noise > _EXACT * (best.likelihood.constant_precision or math.inf):
+            estimated_precision(None)  # refuses: what is left is rounding
+        # In nats of the likelihood under this noise, not under that of the start.
+        gain = 0.5 * problem.observed.size * abs(math.log(noise / before))
+        penalty = 0.5 * weak * float(fit @ fit) * noise / start
+        if gain < _NOISE_SETTLED and penalty < _NOISE_SETTLED:
+            return best
+        weak *= min(1.0, 0.1 * _NOISE_SETTLED / max(penalty, 1e-300))
+    raise InputError(
+        f"the likelihood was still rising after {_FITS} descents without a prior, so that the "
+        "residuals give no noise precision: give ns.gaussian(noise_precision)."
+    )
+
+
 def _further_steps(
-    cost: Cost, u: Array, term: Callable[[Problem, Array], Term]
-) -> tuple[Array, Round, Problem, Term]:
+    cost: Cost, u: Array, decrement: Callable[[Problem, Array], tuple[float, Term | None]]
+) -> tuple[Array, Round, Problem, float, Term | None]:
     """BLOCK steps on, and more where the mean gradient of so few is still too noisy.
 
     The mean of n gradients about a kink has a decrement that falls as 1/n.
@@ -243,12 +286,12 @@ def _further_steps(
     further = descend(cost, u, "float64", BLOCK, exactly=True)
     while True:
         here = cost.problem.at(further.u / cost.root)
-        result = term(here, cost.root * further.slopes / further.n)
-        half = 0.5 * result.occam.newton_decrement
+        whole, term = decrement(here, cost.root * further.slopes / further.n)
+        half = 0.5 * whole
         wanted = BLOCK * math.ceil(1.2 * half / ENOUGH * further.n / BLOCK) - further.n
         spent = further.n + BLOCK > _ROUNDS * BLOCK or not further.settled
         if half <= ENOUGH or spent or further.n < BLOCK:
-            return further.u, further, here, result
+            return further.u, further, here, half, term
         more = min(max(wanted, BLOCK), _ROUNDS * BLOCK - further.n)
         on = descend(cost, further.u, "float64", more, exactly=True)
         if reach(cost, on.u, u) > _NEAR:  # it moved: what lies behind is no longer near
@@ -299,7 +342,10 @@ def map_of(
 ) -> MapEstimate:
     """The MAP of a problem, whatever framework is behind it; see :func:`map_estimate`."""
     L = prior_vector(prior_precision, problem)
-    return polish(problem, L, max_steps=max_steps, progress=progress).estimate
+    with spoken(progress):
+        problem = with_noise_of_the_best_fit(problem)
+        method = preflight(problem.facts(), "auto", "ggn").method
+        return polish(problem, L, method, max_steps=max_steps).estimate
 
 
 @forgets_constants

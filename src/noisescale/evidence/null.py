@@ -47,9 +47,11 @@ def log_null_frequencies(counts: ArrayLike) -> float:
         n = np.asarray(counts, np.float64)
     except (TypeError, ValueError):
         n = np.full(1, np.nan)
-    if n.ndim != 1 or len(n) < 2 or not np.isfinite(n).all() or (n < 0).any():
+    whole = np.isfinite(n).all() and (n >= 0).all() and (n == np.floor(n)).all()
+    if n.ndim != 1 or len(n) < 2 or not whole:
         raise InputError(
-            f"class counts must be two or more finite numbers >= 0, got {shown(counts)}."
+            "class counts must be two or more finite numbers >= 0 without decimals, got "
+            f"{shown(counts)}."
         )
     K = len(n)
     return float(gammaln(K) + gammaln(n + 1).sum() - gammaln(n.sum() + K))

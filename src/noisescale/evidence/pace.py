@@ -29,7 +29,7 @@ class Pace:
     ) -> None:
         self._tell, self._clock = tell, clock
         self._said = clock()
-        self._aside = False
+        self._aside, self._last = False, ""
         self.begin("starting", 0.0)
 
     def begin(self, name: str, total: float) -> None:
@@ -55,11 +55,17 @@ class Pace:
             self._aside = False
             self.begin("starting", 0.0)
 
-    def tick(self) -> None:
-        """Speak, unless that was done a moment ago."""
+    def tick(self, text: str | None = None) -> None:
+        """Speak, unless that was done a moment ago: how far the stage is, or ``text``."""
         if self._clock() - self._said >= EVERY:
             self._said = self._clock()
-            self._tell(str(self))
+            self._tell(text or str(self))
+
+    def say(self, text: str) -> None:
+        """What must be heard, at once; once, if it is said again."""
+        if text != self._last:
+            self._last = text
+            self._tell(text)
 
     def __str__(self) -> str:
         if not 0 < self._done <= self._total:
@@ -111,10 +117,16 @@ def advance(work: float) -> None:
         pace.advance(work)
 
 
-def tick() -> None:
+def say(text: str) -> None:
+    """What must be heard, at once; once, if it is said again."""
+    if (pace := _PACE.get()) is not None:
+        pace.say(text)
+
+
+def tick(text: str | None = None) -> None:
     """It still goes on: for loops that do not know their share of a stage."""
     if (pace := _PACE.get()) is not None:
-        pace.tick()
+        pace.tick(text)
 
 
 def attended(work: float, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

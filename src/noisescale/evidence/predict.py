@@ -18,7 +18,8 @@ from noisescale.errors import InputError
 from noisescale.evidence.averaging import average_probabilities
 from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.kernel import output_rows, row_blocks
-from noisescale.evidence.prior import prior_vector
+from noisescale.evidence.occam.term import Accuracy
+from noisescale.evidence.prior_choice import resolve_prior
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.rows import Rows
 from noisescale.evidence.select import Select
@@ -54,7 +55,7 @@ def posterior_predict(
         params: the MAP.
         data: the training pair ``(x, y)``.
         x_new: inputs to predict, one row each.
-        prior_precision: as in :func:`noisescale.log_evidence`.
+        prior_precision: as in :func:`noisescale.log_evidence`, at these params.
         likelihood: ``"categorical"`` or ``"bernoulli"``.
         predictive: ``"map"`` (no averaging), ``"probit"`` or ``"monte_carlo"``.
         method: ``"dense"``, ``"dual"`` or ``"auto"``.
@@ -93,12 +94,14 @@ def predictions_of(
         raise InputError(
             "posterior_predict gives class probabilities: use a likelihood of classes."
         )
-    L = prior_vector(prior_precision, problem)
     new = problem.with_inputs(x_new)
     outputs = new.outputs(slice(None))  # (n, C)
     n, C = outputs.shape
-    method = _choose_method(method, p=len(L), n=problem.n_train * C)
+    method = _choose_method(method, p=len(problem.w), n=problem.facts().rows)
+    L, _ = resolve_prior(problem, prior_precision, method, "ggn", Accuracy())
     settings: dict[str, Any] = {"predictive": predictive, "n_samples": n_samples, "seed": seed}
+    if not np.isfinite(outputs).all():
+        raise InputError("the model's outputs at x_new are not finite: scale x_new as data was.")
     if problem.likelihood.name == "bernoulli":
         return average_probabilities(
             outputs[:, 0],

@@ -24,6 +24,11 @@ def prior_vector(prior_precision: Any, problem: "Problem") -> Array:
     ``prior_precision`` is a number, a mapping by the names of layers or of arrays, or structured
     like the parameters, with a number or an array for each of theirs.
     """
+    if isinstance(prior_precision, str):
+        raise InputError(
+            f"prior_precision must be given here, got {shown(prior_precision)}: log_evidence and "
+            "posterior_predict choose it ('auto', 'per_layer')."
+        )
     names = list(problem.shapes)
     mapping = prior_precision if isinstance(prior_precision, Mapping) else {}
     if set(mapping) == set(names):
@@ -54,6 +59,8 @@ def _spread(precision: Any, name: str, shape: tuple[int, ...]) -> Array:
             "it a small precision of its own."
         )
     try:
+        if np.asarray(precision).dtype.kind in "bcSU":
+            raise TypeError
         return np.broadcast_to(np.asarray(precision, np.float64), shape)
     except (TypeError, ValueError, OverflowError):
         raise InputError(

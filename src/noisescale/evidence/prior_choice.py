@@ -4,6 +4,7 @@
 
 The parameters stay where training left them: for a network trained without this prior the result
 says which prior would have made that point most credible, not what training under it would find.
+With ``at="map"`` a prior is judged at the MAP under it.
 """
 
 import math
@@ -16,16 +17,17 @@ import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_choice, shown
+from noisescale.checks import check_choice, check_list, check_number, shown
 from noisescale.errors import InputError
 from noisescale.evidence.kind import Kind
+from noisescale.evidence.linear.search import Peak, highest
 from noisescale.evidence.map import Polished, descended, polish
-from noisescale.evidence.null import log_null_of
+from noisescale.evidence.null import NULLS, log_null_of
 from noisescale.evidence.occam import dense, dual
-from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.occam.term import Accuracy, Array, Term
 from noisescale.evidence.pace import speaks
 from noisescale.evidence.preflight import module_of, preflight
-from noisescale.evidence.prior import CHOICES, RANGE, prior_vector
+from noisescale.evidence.prior import CHOICES, RANGE, describe_prior, prior_vector
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.select import Select
 from noisescale.notebook import Displayed
@@ -45,6 +47,9 @@ _SMALLEST = 1e-6  # precision down to which the dual kernel keeps every row that
 _EVALUATIONS = 10  # to find the maximum between two of a grid
 _SETTLED = 1e-3  # in the logarithm of a precision
 _TURNS = 10  # of prior and MAP
+_DECADES = 0.01  # to which the precision of largest evidence is sought
+_LOOKS = 8  # for it between decades: where kinks make the evidence noisy, more find nothing
+_APART = 1e3  # how far all layers' precisions are sought from where their ratios were found
 _STILL = 0.05  # in the logarithm of a precision
 _FARTHEST = 3.0  # step of such a logarithm: extrapolation must not leave the region it rests on
 
@@ -119,10 +124,16 @@ def curve_of(
     accuracy: Accuracy | None = None,
 ) -> EvidenceCurve:
     """The evidence of a problem against one prior precision; see :func:`evidence_curve`."""
+    check_choice("null", null, NULLS)
     plan = preflight(problem.facts(), method, curvature)
-    return scalar_curve(
-        problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions, log_null, null
-    )
+    curve = scalar_curve(problem, plan.method, curvature, accuracy or Accuracy(), prior_precisions)
+    given = log_null is not None
+    nulls = [
+        log_null if given else log_null_of(problem, value, null) for value in curve.prior_precision
+    ]
+    if nulls[0] is None:
+        return curve
+    return replace(curve, E=np.array(nulls, float) - curve.log_evidence)
 
 
 @forgets_constants
@@ -140,6 +151,7 @@ def evidence_curve(
     log_null: float | None = None,
     max_probes: int = 64,
     seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> EvidenceCurve:
     """The evidence at fixed ``params`` against a single prior precision, and its maximum.
 
@@ -155,7 +167,7 @@ def evidence_curve(
         method=method,
         null=null,
         log_null=log_null,
-        accuracy=Accuracy(max_probes=max_probes, seed=seed),
+        accuracy=Accuracy(max_probes=max_probes, seed=seed, progress=progress),
     )
 
 
@@ -185,24 +197,23 @@ def scalar_curve(
     method: str,
     curvature: str,
     accuracy: Accuracy,
-    grid: Sequence[float] | NDArray[Any] | None,
-    log_null: float | None,
-    null: str = "uniform",
+    grid: Sequence[float] | NDArray[Any] | None = None,
 ) -> EvidenceCurve:
-    """The evidence on a grid of precisions, and its maximum between them."""
+    """The evidence on a grid of precisions, and its maximum between them; no null model yet."""
     if grid is None:
         decades = math.log10(BOUNDS[1] / BOUNDS[0])
         values = np.geomspace(*BOUNDS, round(decades * _PER_DECADE) + 1)
     else:
-        try:
-            values = np.unique(np.asarray(grid, np.float64))
-        except (TypeError, ValueError, OverflowError):
-            values = np.zeros(1)
-        if len(values) < 3 or not ((RANGE[0] <= values) & (values <= RANGE[1])).all():
-            raise InputError(
-                "prior_precisions must be three or more finite numbers above 0, got "
-                f"{shown(grid, 60)}."
-            )
+        wanted, (low, high) = "three or more finite numbers above 0", RANGE
+        listed = check_list("prior_precisions", grid, wanted)
+        values = np.unique(
+            [
+                check_number("a prior precision", value, "above 0", lambda v: low <= v <= high)
+                for value in listed
+            ]
+        )
+        if len(values) < 3:
+            raise InputError(f"prior_precisions must be {wanted}, got {shown(grid, 60)}.")
     nll, log_occam = trace_curve(
         problem,
         method,
@@ -232,21 +243,12 @@ def scalar_curve(
     return EvidenceCurve(
         prior_precision=values,
         log_evidence=logs,
-        E=_against_null(problem, values, logs, log_null, null),
+        E=None,
         best=best,
         best_log_evidence=log_evidence(best),
         edge=edge,
         method=method,
     )
-
-
-def _against_null(
-    problem: Problem, precisions: Array, logs: Array, log_null: float | None, null: str
-) -> Array | None:
-    """The paper's E at each precision, which the null model's constant may have as well."""
-    given = log_null is not None
-    nulls = [log_null if given else log_null_of(problem, value, null) for value in precisions]
-    return None if nulls[0] is None else np.array(nulls, float) - logs
 
 
 def choose_prior(
@@ -255,15 +257,24 @@ def choose_prior(
     """Precisions that maximise the evidence at these parameters, and a note that says so."""
     fixed = "the parameters stay where training left them, whatever prior it had."
     if not by_layer:
-        curve = scalar_curve(problem, method, curvature, accuracy, None, None)
+        curve = scalar_curve(problem, method, curvature, accuracy)
         note = f"prior precision {curve.best:.3g} maximises the evidence; {fixed}"
         if curve.edge is not None:
             note = f"the evidence is still rising at prior precision {curve.best:.3g}; {fixed}"
         return np.full(len(problem.w), curve.best), note
-    chosen = layer_precisions_of_largest_evidence(problem, method, curvature)
-    shown = ", ".join(f"{name}: {value:.3g}" for name, value in chosen.items())
-    note = f"prior precisions by layer ({shown}) maximise the evidence; {fixed}"
+    _check_by_layer(method, curvature)
+    chosen, rising = layer_precisions_of_largest_evidence(problem, method, curvature)
+    note = f"prior precisions by layer ({_by_name(chosen)}) maximise the evidence; {fixed}"
+    if rising:
+        note = (
+            f"the evidence is still rising in the prior precision of {', '.join(rising)} "
+            f"({_by_name(chosen)}); {fixed}"
+        )
     return prior_vector(chosen, problem), note
+
+
+def _by_name(precisions: dict[str, float]) -> str:
+    return ", ".join(f"{name}: {value:.3g}" for name, value in precisions.items())
 
 
 def resolve_prior(
@@ -279,49 +290,113 @@ def resolve_prior(
 
 def polish_with_prior(
     problem: Problem, prior_precision: Any, method: str, curvature: str, accuracy: Accuracy
-) -> tuple[Array, Polished, str | None]:
-    """The prior, the problem at its MAP under it, and a note on how the prior was chosen.
+) -> tuple[Array, Polished, Term, str | None]:
+    """The prior, the problem at its MAP under it, its Occam factor, and how a prior was chosen.
 
-    A prior of largest evidence moves the MAP, and the MAP that prior: they are found in turns until
-    no precision changes by more than a few per cent.
+    A prior that is to be chosen is that of largest evidence, each at its own MAP. The ratios of
+    several layers' precisions are those at which prior and MAP stand still.
     """
-    L, note = resolve_prior(problem, prior_precision, method, curvature, accuracy)
-    if note is not None:
-        turns, change = 1, math.inf
-        while change > _STILL and turns < _TURNS:
-            problem = descended(problem, L, accuracy.progress)
-            before, turns = L, turns + 1
-            L, _ = resolve_prior(problem, prior_precision, method, curvature, accuracy)
-            change = float(np.abs(np.log(L / before)).max())
-        note = f"prior precision and MAP were found in {turns} turns, each at the other's largest "
-        note += "evidence."
-        if change > _STILL:
-            note = (
-                f"prior precision and MAP did not come to rest in {turns} turns: the last changed "
-                f"a precision by a factor of {math.exp(change):.3g}; give one by hand."
-            )
 
-    polished = polish(problem, L, progress=accuracy.progress)
-    unlike = (method, curvature) != (polished.method, "ggn") or method == "lanczos"
-    if unlike or accuracy.tolerance:
-        there, slope = polished.problem, polished.slope
-        term = module_of(method, accuracy.tolerance).term(there, L, slope, curvature, accuracy)
-        polished = replace(polished, term=term)
-    return L, polished, note
+    def at_map(start: Problem, L: Array, nll: float | None = None) -> tuple[Polished, Term]:
+        same = curvature == "ggn" and not accuracy.tolerance
+        polished = polish(start, L, method if same else "lanczos", nll=nll)
+        term = polished.term or module_of(method, accuracy.tolerance).term(
+            polished.problem, L, polished.slope, curvature, accuracy
+        )
+        return polished, term
+
+    if not isinstance(prior_precision, str):
+        L = prior_vector(prior_precision, problem)
+        return L, *at_map(problem, L), None
+    check_choice("prior_precision", prior_precision, CHOICES)
+    shape, bounds, unsettled = np.ones(len(problem.w)), BOUNDS, ""
+    if prior_precision == "per_layer":
+        shape, unsettled = _ratios_of_layers(problem, method, curvature)
+        bounds = (1 / _APART, _APART)
+    nll, _ = problem.nll_and_gradient()
+    tried: dict[float, tuple[Polished, Term]] = {}
+
+    def log_evidence(t: float) -> float:
+        """At the MAP under 10^t times the shape, found from the better of two points."""
+        if t not in tried:
+            L, starts = shape * 10.0**t, [(nll, problem)]
+            if tried:
+                near, _ = tried[min(tried, key=lambda other: abs(other - t))]
+                starts.append((near.estimate.nll, near.problem))
+            known, start = min(starts, key=lambda one: one[0] + 0.5 * float(L @ one[1].w ** 2))
+            tried[t] = at_map(start, L, known)
+        polished, term = tried[t]
+        return term.occam.restricted - polished.estimate.cost
+
+    peak = climbed(log_evidence, *np.log10(bounds))
+    L, (polished, term) = shape * 10.0**peak.place, tried[peak.place]
+    start_cost = nll + 0.5 * float(L @ problem.w**2)
+    polished = replace(polished, estimate=replace(polished.estimate, start_cost=start_cost))
+    by_layer = describe_prior(L, problem.layers)
+    what = f"prior precision {L[0]:.3g}"
+    if isinstance(by_layer, dict):
+        what = f"prior precisions by layer ({_by_name(by_layer)})"
+    each = f"of {len(tried)} tried, each at its own MAP"
+    note = f"the evidence is largest at {what}, {each}"
+    if peak.edge is not None:
+        note = f"the evidence is still rising at {what}, the {peak.edge} {each}"
+    return L, polished, term, f"{note}{unsettled}."
 
 
-def layer_precisions_of_largest_evidence(
-    problem: Problem, method: str, curvature: str
-) -> dict[str, float]:
-    """One precision a layer: the fixed point lambda = gamma/|w|^2 of MacKay (1992).
+def climbed(f: Callable[[float], float], low: float, high: float) -> Peak:
+    """The highest place uphill of 0 between two bounds, by steps of one and then less.
 
-    gamma is the number of a layer's parameters that the data determine. At the fixed point the
-    gradient of the log evidence in every ln lambda vanishes.
+    >>> round(climbed(lambda t: -((t - 2.3) ** 2), -4, 6).place, 2)
+    2.3
     """
+    grid = [0.0]
+    while True:
+        best = max(grid, key=f)
+        if best == grid[-1] and best + 1 <= high:
+            grid.append(best + 1)
+        elif best == grid[0] and best - 1 >= low:
+            grid.insert(0, best - 1)
+        else:
+            return highest(f, grid, _DECADES, max_looks=_LOOKS)
+
+
+def _ratios_of_layers(problem: Problem, method: str, curvature: str) -> tuple[Array, str]:
+    """Precisions by layer at which they and the MAP stand still, and a note if they do not."""
+    _check_by_layer(method, curvature)
+    L, turns, change = np.ones(len(problem.w)), 0, math.inf
+    while change > _STILL and turns < _TURNS:
+        problem = descended(problem, L)
+        before, turns = L, turns + 1
+        chosen, rising = layer_precisions_of_largest_evidence(problem, method, curvature)
+        L = prior_vector(chosen, problem)
+        change = float(np.abs(np.log(L / before)).max())
+    if rising:
+        return L, f"; it is still rising in that of {', '.join(rising)}"
+    if change > _STILL:
+        return L, (
+            f"; their ratios did not come to rest in {turns} turns of prior and MAP, the last of "
+            f"which changed a precision by a factor of {math.exp(change):.3g}: give them by hand"
+        )
+    return L, ""
+
+
+def _check_by_layer(method: str, curvature: str) -> None:
     if curvature != "ggn" or method not in ("dense", "dual"):
         raise InputError(
             "prior_precision='per_layer' needs curvature='ggn' with method 'dense' or 'dual'."
         )
+
+
+def layer_precisions_of_largest_evidence(
+    problem: Problem, method: str, curvature: str
+) -> tuple[dict[str, float], list[str]]:
+    """One precision a layer: the fixed point lambda = gamma/|w|^2 of MacKay (1992).
+
+    gamma is the number of a layer's parameters that the data determine. At the fixed point the
+    gradient of the log evidence in every ln lambda vanishes, the parameters held. The layers for
+    which it does not within a number of steps come second.
+    """
+    _check_by_layer(method, curvature)
     squares = {
         name: float(problem.w[index] @ problem.w[index]) for name, index in problem.layers.items()
     }
@@ -337,12 +412,13 @@ def layer_precisions_of_largest_evidence(
         after = [math.log(max(gammas[name], 1e-12) / squares[name]) for name in squares]
         return np.array(after) - logs
 
-    logs = _fixed_point(steps, np.zeros(len(squares)))
-    return {name: float(value) for name, value in zip(squares, np.exp(logs), strict=True)}
+    logs, last = _fixed_point(steps, np.zeros(len(squares)))
+    chosen = dict(zip(squares, np.exp(logs).tolist(), strict=True))
+    return chosen, [name for name, step in zip(squares, last, strict=True) if step >= _SETTLED]
 
 
-def _fixed_point(steps: Callable[[Array], Array], start: Array) -> Array:
-    """Where the plain iteration stands still, by Anderson's extrapolation of it.
+def _fixed_point(steps: Callable[[Array], Array], start: Array) -> tuple[Array, Array]:
+    """Where the plain iteration stands still, by Anderson's extrapolation; and its last step.
 
     The plain iteration contracts slowly, and every step of it costs a factorisation.
     """
@@ -356,4 +432,4 @@ def _fixed_point(steps: Callable[[Array], Array], start: Array) -> Array:
             step = step - weights @ (moved + changed)
         points.append(at + np.clip(step, -_FARTHEST, _FARTHEST))
         taken.append(steps(points[-1]))
-    return points[-1] + taken[-1]
+    return points[-1] + taken[-1], np.abs(taken[-1])

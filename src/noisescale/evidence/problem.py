@@ -9,12 +9,13 @@ the prior.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from noisescale.errors import InputError
 from noisescale.evidence.rows import Rows
 from noisescale.likelihood import Likelihood
 from noisescale.seeds import random_stream
@@ -208,6 +209,10 @@ class Problem(Protocol):
         """The same problem at other flat parameters; nothing is compiled again."""
         ...
 
+    def under(self, likelihood: Likelihood) -> Self:
+        """The same problem under another likelihood."""
+        ...
+
     def subset(self, examples: slice) -> "Problem":
         """The same problem with these examples alone."""
         ...
@@ -288,17 +293,31 @@ class Problem(Protocol):
         """The squared entries of all rows, summed: (p,)."""
         ...
 
-    def gradient_moments(self) -> Moments:
+    def gradient_moments(self, precision: Precision = "float32") -> Moments:
         """Sums over per-example gradients."""
         ...
 
-    def slopes(self, direction: Array) -> Array:
+    def slopes(self, direction: Array, precision: Precision = "float32") -> Array:
         """Each example's gradient times ``direction``: (N,)."""
         ...
 
-    def second_moments(self) -> LinearOperator:
+    def second_moments(self, precision: Precision = "float32") -> LinearOperator:
         """sum_i g_i g_i' as products, (p, p)."""
         ...
+
+
+P = TypeVar("P", bound=Problem)
+
+
+def with_estimated_noise(problem: P, fit: Problem | None = None) -> P:
+    """With the noise of the residuals that ``fit`` (or the problem's own point) leaves.
+
+    A likelihood whose noise is not to be estimated stays as it is.
+    """
+    if not problem.likelihood.estimated:
+        return problem
+    outputs = (fit or problem).outputs(slice(None))
+    return problem.under(problem.likelihood.fitted(outputs, problem.observed))
 
 
 LOG_CONCAVE = (
@@ -314,12 +333,17 @@ def is_linear(problem: Problem) -> bool:
     """Whether the outputs are linear in the parameters (and not merely piece by piece).
 
     Second differences along a random direction, far enough for rectifiers to switch, vanish for a
-    linear model alone.
+    linear model alone. One that overflows or fails there is not linear.
     """
     w, few = problem.w, slice(0, min(_PROBED, problem.n_train))
     size = 10.0 * (1.0 + float(np.sqrt(np.mean(w**2))))
     v = size * random_stream(0, "is it linear").normal(size=len(w))
     here = problem.outputs(few)
-    ahead, behind = problem.at(w + v).outputs(few), problem.at(w - v).outputs(few)
+    try:
+        ahead, behind = problem.at(w + v).outputs(few), problem.at(w - v).outputs(few)
+    except InputError:
+        return False
     scale = np.abs(here).max() + np.abs(ahead).max() + np.abs(behind).max()
+    if not np.isfinite(scale):
+        return False
     return bool(np.abs(ahead + behind - 2 * here).max() <= 1e-9 * scale)

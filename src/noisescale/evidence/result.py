@@ -127,7 +127,7 @@ class Evidence(Displayed):
         where = "after the descent" if self.at == "map" else "here"
         way = "descend further with map_estimate(max_steps=...)"
         if self.at != "map":
-            way = "use at='map'"
+            way = "train further" if self.curvature == "operator" else "use at='map'"
         return (
             f"E is withheld: the cost could still fall by {self._half_decrement:.3g} nats {where}, "
             f"so this is not the evidence of a minimum; {way}, or at='point' for the number anyway."
@@ -186,6 +186,8 @@ class Evidence(Displayed):
         told = [self.details.get("prior_note"), self.withheld, self.details.get("null_note")]
         if self.map is not None:
             told += self.map.notes
+        if (first := self.details.get("map_of_first")) is not None:
+            told += [f"of the first {self.conditional_on}: {note}" for note in first.notes]
         notes = [str(note) for note in told if note]
         notes += self.details.get("model_notes", ())
         if self.log_evidence_bounds is not None:
@@ -290,12 +292,14 @@ class Evidence(Displayed):
         ]
         if self.conditional_on is not None:
             lines[0] += f", given {self.conditional_on:,} others"
+        if self.withheld is not None:
+            lines.insert(0, f"No verdict. {self.withheld}")
         lines += [f"  {name:<36}{value:>14.6g}" for name, value in rows if value is not None]
         if self.verdict is not None:
             lines.append(f"  {self.verdict}")
         if self.preflight is not None:
             lines.append(f"  method: {self.preflight}")
-        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  note: {note}" for note in self.notes if note != self.withheld]
         return "\n".join(lines)
 
     def _prior_in_words(self) -> str:

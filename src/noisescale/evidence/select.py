@@ -31,7 +31,7 @@ def chosen_of(select: Select, names: Sequence[str], separator: str) -> tuple[boo
         for part in wanted:
             if not any(_matches(part, name, separator) for name in names):
                 raise InputError(
-                    f"select {part!r} chooses none of the parameters: {', '.join(names)}."
+                    f"select {shown(part)} chooses none of the parameters: {', '.join(names)}."
                 )
         chosen = tuple(any(_matches(part, name, separator) for part in wanted) for name in names)
     if not any(chosen):

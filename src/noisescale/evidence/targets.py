@@ -69,13 +69,14 @@ def n_rows(likelihood: Likelihood, n_outputs: int, n_classes: int | None) -> int
     return n_outputs // n_classes * (n_classes - 1)
 
 
-def noise_notes(likelihood: Likelihood) -> tuple[str, ...]:
-    """That the noise precision was estimated, if it was."""
-    if not likelihood.estimated or likelihood.noise_precision is None:
+def noise_notes(likelihood: Likelihood, at: str) -> tuple[str, ...]:
+    """That the noise precision was estimated, if it was: at the point, or at the best fit."""
+    if not likelihood.estimated:
         return ()
+    where = "" if at == "map" else " at these parameters"
     return (
-        f"noise precision {likelihood.noise_precision:.4g} is that of largest likelihood, from the "
-        "residuals of these very data; the null model's is from its own.",
+        f"noise precision {likelihood.noise_precision:.4g} is that of largest likelihood{where}, "
+        "from the residuals of these very data; the null model's is from its own.",
     )
 
 

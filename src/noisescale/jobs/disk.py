@@ -1,5 +1,6 @@
 """Whether a path lies on a disk that several processes can share safely."""
 
+import os
 import re
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def network_file_system(path: Path) -> str | None:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
-    return _kind(path.absolute().resolve(), mounts)
+    return _kind(Path(os.path.realpath(path)), mounts)  # resolve() raises where links are a loop
 
 
 def _kind(path: Path, mounts: str) -> str | None:

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from noisescale._version import __version__
-from noisescale.checks import check_whole
+from noisescale.checks import check_whole, shown
 from noisescale.errors import InputError
 from noisescale.jobs import isolation
 from noisescale.jobs.isolation import AS_SET, ONE_THREAD, START, WorkerDiedError
+
+_START_AGAIN = "what had finished is stored, start the sweep again to go on"
 
 
 class EngineError(RuntimeError):
@@ -52,20 +54,25 @@ def open_engine(
     That is None, an :class:`Engine`, an Executor, a Dask client or its scheduler's address. Local
     processes have one thread each and the CPU alone, unless ``one_thread`` is False.
     """
+    workers = check_executor(executor, workers)
     if isinstance(executor, Engine):
         return executor
-    if workers is not None:
-        workers = check_whole("workers", workers, at_least=1)
     if executor is None:
         return LocalEngine(workers or cores(), one_thread=one_thread)
     if isinstance(executor, Executor):
         return ExecutorEngine(executor, workers or cores())
-    if isinstance(executor, str) or hasattr(executor, "get_executor"):
-        return DaskEngine(executor)
-    raise InputError(
-        "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client, the "
-        f"address of a Dask scheduler or an engine, got {type(executor).__name__}."
-    )
+    return DaskEngine(executor)
+
+
+def check_executor(executor: Any, workers: int | None) -> int | None:
+    """The number of workers; refuses an executor for which there is no engine."""
+    known = executor is None or isinstance(executor, (Engine, Executor, str))
+    if isinstance(executor, type) or not (known or hasattr(executor, "get_executor")):
+        raise InputError(
+            "executor must be None, a concurrent.futures.Executor, a dask.distributed.Client, the "
+            f"address of a Dask scheduler or an engine, got {shown(executor)}."
+        )
+    return None if workers is None else check_whole("workers", workers, at_least=1)
 
 
 @contextmanager
@@ -76,6 +83,7 @@ def engine_for(
     if isinstance(executor, Engine):
         yield executor
         return
+    check_executor(executor, workers)
     engine = LazyEngine(lambda: open_engine(executor, workers=workers, one_thread=one_thread))
     try:
         yield engine
@@ -216,23 +224,18 @@ class DaskEngine:
         self._owns_client = isinstance(client, str)
         self._client = _connect(client) if self._owns_client else client
         self._executor: Executor = self._client.get_executor(retries=0)
-        if not self._client.nthreads():
+        if not self._threads():
             self._wait_for_workers()
         _greet(self._executor, patient=True)
 
     def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by a worker of the cluster."""
-        if self._client.status != "running":
-            raise EngineError(
-                f"the Dask cluster is {self._client.status}: what had finished is stored, start "
-                "the sweep again to go on."
-            )
+        self._check()
         return _submit(self._executor, work, *args)
 
     def capacity(self) -> int:
         """Two tasks a thread, so that none waits for the network; workers may come and go."""
-        threads: dict[str, int] = self._client.nthreads()
-        return max(1, 2 * sum(threads.values()))
+        return max(1, 2 * sum(self._threads().values()))
 
     def restart(self) -> None:
         """Nothing to do: the scheduler replaces dead workers itself."""
@@ -242,6 +245,20 @@ class DaskEngine:
         self._executor.shutdown(wait=False)
         if self._owns_client:
             self._client.close()
+
+    def _check(self) -> None:
+        if self._client.status != "running":
+            raise EngineError(f"the Dask cluster is {self._client.status}: {_START_AGAIN}.")
+
+    def _threads(self) -> dict[str, int]:
+        """How many each worker has; the scheduler is asked, and waited for if it went away."""
+        if self._client.status in ("closing", "closed"):
+            self._check()
+        try:
+            threads: dict[str, int] = self._client.nthreads()
+        except OSError as error:
+            raise EngineError(f"the Dask scheduler is gone: {_START_AGAIN}.") from error
+        return threads
 
     def _wait_for_workers(self) -> None:
         try:

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import pandas as pd
 
 from noisescale._version import __version__
-from noisescale.checks import check_whole
-from noisescale.jobs.engines import Engine, engine_for, is_death
+from noisescale.checks import check_flag, check_whole
+from noisescale.jobs.engines import Engine, check_executor, engine_for, is_death
 from noisescale.jobs.progress import Progress, Run, chosen_progress
 from noisescale.jobs.record import RESULT_FORMAT
 from noisescale.jobs.store import RunSink, RunStore
@@ -72,6 +72,8 @@ def complete(
     ``before`` is called with the runs that are missing, if any, before the first of them begins.
     """
     retries = check_whole("retries", retries, at_least=0)
+    check_executor(executor, workers)
+    check_flag("retry_failed", retry_failed)
     final = {"done", "diverged"} if retry_failed else {"done", "diverged", "failed"}
     opened = store if isinstance(store, RunStore) else RunStore(store, write=True)
     try:

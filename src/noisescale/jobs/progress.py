@@ -10,6 +10,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
+from noisescale.checks import check_flag
+from noisescale.text import printable
+
 _EVERY = 10.0  # seconds between lines
 
 
@@ -65,7 +68,7 @@ class LineProgress(Progress):
 
     def line(self, text: str) -> None:
         """Print it."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     decided = line
 
@@ -105,11 +108,11 @@ class BarProgress(Progress):
 
     def line(self, text: str) -> None:
         """Show it beside the spinner."""
-        self._live.update(self._line, description=escape(text))
+        self._live.update(self._line, description=escape(printable(text)))
 
     def decided(self, text: str) -> None:
         """Print it above the bars."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(printable(text), markup=False, highlight=False)
 
     @contextmanager
     def sweep(self, runs: Sequence[Run], *, n_stored: int) -> Iterator[None]:
@@ -138,7 +141,7 @@ def chosen_progress(progress: bool | Progress) -> Iterator[Progress]:
     if isinstance(progress, Progress):
         yield progress
     else:
-        with show_progress(silent=not progress) as shown:
+        with show_progress(silent=not check_flag("progress", progress)) as shown:
             yield shown
 
 

@@ -33,6 +33,11 @@ def guarded(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def last_line(error: object) -> str:
+    """What a failed run's traceback comes to."""
+    return (str(error or "").strip().splitlines() or ["its error was not stored"])[-1]
+
+
 @cache
 def _versions() -> dict[str, str]:
     installed = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")}

@@ -4,18 +4,20 @@ A row a run in the table ``runs``, keyed by the hash of its configuration. Writi
 disk: SQLite's write-ahead log shares memory between processes, which network disks cannot.
 """
 
-import hashlib
 import json
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import pandas as pd
 
+from noisescale.checks import check_flag, check_list, check_path
 from noisescale.errors import InputError
 from noisescale.jobs.disk import network_file_system
+from noisescale.jobs.rows import COLUMNS, Row, checksum, decode, history, sound, verify
 
 APPLICATION_ID = 0x6E736772  # "nsgr", at byte 68 of the file
 STORE_FORMAT = 1  # SQLite's user_version, at byte 60
@@ -32,29 +34,20 @@ CREATE TABLE runs (
     duration REAL NOT NULL,
     versions TEXT NOT NULL CHECK (json_valid(versions)),
     host     TEXT NOT NULL,
-    finished TEXT NOT NULL
+    finished TEXT NOT NULL,
+    checksum TEXT
 ) STRICT, WITHOUT ROWID
 """
-_COLUMNS = (
-    "key",
-    "config",
-    "status",
-    "history",
-    "final",
-    "error",
-    "duration",
-    "versions",
-    "host",
-    "finished",
-)
 # A run that failed once may succeed later; a result is never replaced.
+_WRITTEN = (*COLUMNS, "checksum")
 _INSERT = f"""
-INSERT INTO runs ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})
-ON CONFLICT (key) DO UPDATE SET {", ".join(f"{c} = excluded.{c}" for c in _COLUMNS[1:])}
+INSERT INTO runs ({", ".join(_WRITTEN)}) VALUES ({", ".join("?" * len(_WRITTEN))})
+ON CONFLICT (key) DO UPDATE SET {", ".join(f"{c} = excluded.{c}" for c in _WRITTEN[1:])}
 WHERE runs.status = 'failed'
 """
-STATUSES = ("done", "diverged", "failed")
-_CIRCUMSTANCES = _COLUMNS[5:]
+_KIND = "SELECT type FROM pragma_table_list WHERE schema = 'main' AND name = 'runs'"
+_TABLE = "SELECT name FROM pragma_table_info('runs')"
+_CIRCUMSTANCES = COLUMNS[5:]
 
 
 def make_folder(folder: Path) -> Path:
@@ -66,6 +59,25 @@ def make_folder(folder: Path) -> Path:
             f"the store cannot be put into {folder} ({error.strerror}): choose another folder."
         ) from None
     return folder
+
+
+@contextmanager
+def opened(store: "Path | str | RunStore | None") -> "Iterator[RunStore]":
+    """A store to write into; an open one stays open, and None is one for this call alone."""
+    if isinstance(store, RunStore):
+        with resumable(store):
+            yield store
+        return
+    with ExitStack() as leaving:
+        if store is None:
+            store = leaving.enter_context(tempfile.TemporaryDirectory())
+        path = check_path("store", store)
+        if not path.suffix:  # a folder's name
+            make_folder(path)
+        runs = leaving.enter_context(RunStore(path, write=True))
+        if store is not None:
+            leaving.enter_context(resumable(runs))
+        yield runs
 
 
 class RunSource(Protocol):
@@ -101,7 +113,7 @@ class RunSink(Protocol):
 
 def store_path(path: Path | str) -> Path:
     """The store's file: ``path`` itself, or ``runs.sqlite`` in the folder ``path``."""
-    path = Path(path)
+    path = check_path("store", path)
     return path / FILE_NAME if path.is_dir() else path
 
 
@@ -115,12 +127,19 @@ class RunStore:
                 f"{self.path} lies on a network file system ({kind}), where several processes "
                 "cannot safely share a store: choose a folder on a local disk."
             )
-        check_file(self.path, may_be_missing=write)
+        check_file(self.path, may_be_missing=check_flag("write", write))
         try:
             self._connection = self._open(write)
         except sqlite3.Error as error:
             raise self._damaged(error) from None
         self._opened = self._file_id()
+        if write:  # before hours of work, whatever of the store they will need
+            try:
+                with self._reporting():
+                    sound(self._rows(None), verify)
+            except InputError:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +153,14 @@ class RunStore:
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
         """Write records, all or none. A key that is there already keeps its result."""
-        rows = [tuple(_encode(record[column]) for column in _COLUMNS) for record in records]
+        rows = []
+        for record in records:
+            row = {column: _encode(record[column]) for column in COLUMNS}
+            try:
+                decode(row)
+            except ValueError as error:  # it could not be read back
+                raise InputError(f"run {row['key'][:10]} cannot be stored: {error}.") from None
+            rows.append((*row.values(), checksum(row)))
         if self._file_id() != self._opened:
             raise InputError(
                 f"the store {self.path} was removed or replaced while it was in use: what was "
@@ -154,8 +180,7 @@ class RunStore:
         configured: dict[str, None] = {}  # dictionaries keep the order of their names
         measured: dict[str, None] = {}
         with self._reporting():
-            for row in self._rows(keys):
-                config, final = json.loads(row["config"]), json.loads(row["final"])
+            for row, (config, final) in sound(self._rows(keys), lambda row: (row, decode(row))):
                 configured |= dict.fromkeys(config)
                 measured |= dict.fromkeys(final)
                 around = {name: row[name] for name in ("key", "status", *_CIRCUMSTANCES)}
@@ -169,21 +194,23 @@ class RunStore:
         """A row an evaluation: key, step, and the metrics then; ordered by key and step."""
         parts = []
         with self._reporting():
-            for row in self._rows(keys):
-                if history := json.loads(row["history"]):
-                    parts.append(pd.DataFrame({"key": row["key"], **history}))
+            for key, columns in sound(self._rows(keys), _curve):
+                if columns:
+                    parts.append(pd.DataFrame(key | columns | key))
         if not parts:
             return pd.DataFrame(columns=["key", "step"])
         return pd.concat(parts, ignore_index=True)
 
-    def _rows(self, keys: Iterable[str] | None, columns: str = "*") -> Iterator[sqlite3.Row]:
+    def _rows(self, keys: Iterable[str] | None, columns: str = "*") -> Iterator[Row]:
         chosen: str = ""
         values: tuple[str, ...] = ()
         if keys is not None:
             chosen = "WHERE key IN (SELECT value FROM json_each(?))"
-            values = (json.dumps(list(keys)),)
+            named = list(keys) if isinstance(keys, dict) else keys
+            asked = check_list("keys", named, "a list of keys")
+            values = (json.dumps([str(key) for key in asked]),)
         query = f"SELECT {columns} FROM runs {chosen} ORDER BY key"
-        yield from self._connection.execute(query, values)
+        yield from map(dict, self._connection.execute(query, values))
 
     def _file_id(self) -> tuple[int, int] | None:
         try:
@@ -222,13 +249,24 @@ class RunStore:
 
     def _damaged(self, error: Exception) -> InputError:
         reason = " ".join(str(error).split())
-        unusable = isinstance(error, sqlite3.OperationalError) and "decode" not in reason
-        if unusable or isinstance(error, (sqlite3.IntegrityError, InputError)):
+        if isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError, InputError)):
             return InputError(f"the store {self.path} cannot be used: {reason}.")
         return InputError(
             f"the store {self.path} is damaged ({reason}): {len(salvage(self.path))} of its runs "
             f"can be read; keep them with `noisescale runs {self.path} --salvage NEW.sqlite`."
         )
+
+
+@contextmanager
+def resumable(store: RunStore) -> Iterator[None]:
+    """Time in which Ctrl-C says that what has finished is in the store."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(
+            f"What has finished is stored in {store.path}: the same command goes on from there."
+        )
+        raise
 
 
 def check_file(path: Path, *, may_be_missing: bool) -> None:
@@ -249,12 +287,14 @@ def check_file(path: Path, *, may_be_missing: bool) -> None:
         raise InputError(f"the store {path} cannot be read ({error.strerror}).") from None
     if size == 0 and may_be_missing:  # killed before its first write
         return
-    application, version = 0, 0
+    application, version, kinds, table = 0, 0, [], []
     if regular:
         try:
             with closing(_connect(path, "mode=ro&immutable=1")) as connection:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
+                kinds = [row["type"] for row in connection.execute(_KIND)]
+                table = [row["name"] for row in connection.execute(_TABLE)]
         except sqlite3.OperationalError as error:
             raise InputError(f"the store {path} cannot be read ({error}).") from None
         except sqlite3.DatabaseError as error:
@@ -269,6 +309,13 @@ def check_file(path: Path, *, may_be_missing: bool) -> None:
             f"{path} was written by a newer noisescale (format {version}, this one knows "
             f"{STORE_FORMAT}): upgrade, or choose another store."
         )
+    missing = [column for column in COLUMNS if column not in table]
+    if missing or kinds != ["table"]:
+        what = f"has no column {missing[0]}" if missing else "is not a table"
+        raise InputError(
+            f"{path} is not a store that noisescale wrote (runs {what}): it was left as it is, "
+            "choose another."
+        )
 
 
 def salvage(path: Path | str) -> list[dict[str, Any]]:
@@ -278,9 +325,8 @@ def salvage(path: Path | str) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for order in ("ASC", "DESC"):  # from both ends towards the damage
         with suppress(sqlite3.Error), closing(_connect(path, "mode=ro")) as connection:
-            connection.text_factory = bytes  # one letter out of place must not stop the reading
             for row in connection.execute(f"SELECT * FROM runs ORDER BY key {order}"):
-                record = _intact(row)
+                record = _intact(dict(row))
                 if record is not None:
                     found[record["key"]] = record
     return [found[key] for key in sorted(found)]
@@ -296,26 +342,33 @@ def copy_readable(damaged: Path | str, new: Path | str) -> int:
     return len(records)
 
 
-def _intact(row: sqlite3.Row) -> dict[str, Any] | None:
+def _intact(row: Row) -> dict[str, Any] | None:
     """The row as a record, or None if any part of it was overwritten."""
     try:
-        record = {
-            name: value.decode() if isinstance(value, bytes) else value
-            for name, value in zip(_COLUMNS, (row[name] for name in _COLUMNS), strict=True)
-        }
-        genuine = hashlib.sha256(record["config"].encode()).hexdigest() == record["key"]
-        record |= {name: json.loads(record[name]) for name in ("history", "final", "versions")}
-        whole = record["status"] in STATUSES and isinstance(record["duration"], float)
-        texts = all(isinstance(record[name], str) for name in ("host", "finished"))
-    except (ValueError, TypeError, AttributeError):
+        final, whole = decode(row)[1], {"history": history(row)}
+    except ValueError:
         return None
-    return record if genuine and whole and texts else None
+    versions = json.loads(row["versions"])
+    return {name: row[name] for name in COLUMNS} | whole | {"final": final, "versions": versions}
+
+
+def _curve(row: Row) -> tuple[dict[str, str], dict[str, list[Any]]]:
+    decode(row)
+    return {"key": row["key"]}, history(row)
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, timeout=60)
     connection.row_factory = sqlite3.Row
+    connection.text_factory = _text  # one letter out of place must not stop the reading
     return connection
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 def _quick_check(connection: sqlite3.Connection) -> str:
@@ -332,6 +385,8 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {STORE_FORMAT}")
         connection.execute(_SCHEMA)
+    elif not any(row["name"] == "checksum" for row in connection.execute(_TABLE)):
+        connection.execute("ALTER TABLE runs ADD COLUMN checksum TEXT")
     connection.execute("COMMIT")
     connection.isolation_level = "DEFERRED"
 

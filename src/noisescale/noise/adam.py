@@ -41,6 +41,7 @@ from noisescale.checks import (
     check_learning_rate,
     check_number,
     check_whole,
+    shown,
 )
 from noisescale.errors import InputError
 from noisescale.noise.batch_recipe import BatchRecipe, kept_warmup
@@ -90,7 +91,7 @@ class AdamRecipe(BatchRecipe, Displayed):
         try:
             first, second = self.betas
         except (TypeError, ValueError):
-            raise InputError(f"betas must be two numbers, got {self.betas!r}.") from None
+            raise InputError(f"betas must be two numbers, got {shown(self.betas)}.") from None
         betas = tuple(
             check_number(f"betas[{i}]", beta, "in [0, 1)", lambda v: 0 <= v < 1)
             for i, beta in enumerate((first, second))
@@ -98,7 +99,7 @@ class AdamRecipe(BatchRecipe, Displayed):
         object.__setattr__(self, "betas", betas)
         eps = check_number("eps", self.eps, "at least 0", lambda v: v >= 0)
         object.__setattr__(self, "eps", eps)
-        check_flag("decoupled", self.decoupled)
+        object.__setattr__(self, "decoupled", check_flag("decoupled", self.decoupled))
 
     @property
     def largest_batch_size(self) -> int:
@@ -144,8 +145,8 @@ class AdamRecipe(BatchRecipe, Displayed):
             raise InputError(
                 "no rule says how Adam's batch size goes with n_train: the critical batch size was "
                 "seen to grow with the data (Zhang et al. 2024), so measure it "
-                "(noisescale.gradient_noise), or tune around the old one; with a batch_size of "
-                "your choice the rest can be said."
+                "(noisescale.gradient_noise), or tune around the old one; with a new batch size "
+                "of your choice the rest can be said."
             )
         if (batch_size is None) == (learning_rate is None):
             raise InputError("one of batch_size and learning_rate is to change: give one.")
@@ -155,8 +156,8 @@ class AdamRecipe(BatchRecipe, Displayed):
             assert learning_rate is not None
             if rule == "half_life":
                 raise InputError(
-                    "the half-life rule keeps the learning rate, whatever the batch: give "
-                    "batch_size, or rule='sde' or rule='practice'."
+                    "the half-life rule keeps the learning rate, whatever the batch: it needs the "
+                    "new batch size, or choose rule='sde' or rule='practice'."
                 )
             rate = check_learning_rate(learning_rate)
             batch_size, rounded = tuned._batch_size_at(rate, self.n_train)
@@ -324,7 +325,11 @@ class AdamRecipe(BatchRecipe, Displayed):
         beta1, beta2 = self.betas
         decays = self.decoupled and self.weight_decay > 0
         decay = f", weight decay {self.weight_decay:.4g}" if decays else ""
-        return f"learning rate {self.learning_rate:.4g}, betas ({beta1:.4g}, {beta2:.4g}){decay}"
+        return f"learning rate {self.learning_rate:.4g}, betas ({beta1:.6g}, {beta2:.6g}){decay}"
+
+    def said(self) -> tuple[str, ...]:
+        """What was said of the tuned recipe when it was made."""
+        return BatchRecipe.said(self._tuned or self)
 
     def to_dict(self) -> dict[str, Any]:
         """The quantities and the notes; None for what is not known."""

@@ -14,11 +14,12 @@ Learning rates are those of a cost averaged over examples. Nothing here needs JA
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
+from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate
@@ -168,6 +169,14 @@ class BatchSizeLaw(Displayed):
 
         What is most likely to carry over to another network and other data.
         """
+        for name, asked in (("before", before), ("after", after)):
+            known = {"learning_rate", "n_train", "momentum", "steps", "epochs"}
+            needed = {"learning_rate", "n_train"}
+            if not (isinstance(asked, Mapping) and needed <= set(asked) <= known):
+                raise InputError(
+                    f"{name} must be a mapping such as {{'learning_rate': 0.1, 'n_train': 1000, "
+                    f"'steps': 10000}}, got {shown(asked)}."
+                )
         return self.predict(**after).value / self.predict(**before).value
 
     def plot(self, where: "Axes | str | Path | None" = None, *, steps: int = 10_000) -> "Axes":

@@ -1,7 +1,7 @@
 """What recipes of every optimiser share: a batch, its unit, the run, and the way into a script."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
@@ -130,6 +130,11 @@ class BatchRecipe:
             hint = less_accumulation(devices, max_per_device_batch_size)
             text = text if hint is None else f"# {hint}\n{text}"
         return text
+
+    def said(self) -> tuple[str, ...]:
+        """The notes that do not follow from the quantities themselves."""
+        own = replace(self, notes=()).notes
+        return tuple(note for note in self.notes if note not in own)
 
     def _shared(self) -> dict[str, Any]:
         """The quantities of the run, for ``to_dict``."""

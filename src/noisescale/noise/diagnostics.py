@@ -5,6 +5,8 @@ chain is cut in two, R-hat compares the variance between the halves with that wi
 effective sample size divides by the autocorrelation time (Geyer's initial monotone sequence).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +14,39 @@ from noisescale.errors import InputError
 
 Array = NDArray[np.float64]
 
+BLOCK = 1 << 19  # draws, of as many quantities, that are looked at together
+BYTES = 200.0  # that a draw takes then: in float64, as halves, centred, as padded spectra
 
-def split_r_hat(draws: Array) -> Array:
+
+def split_r_hat(draws: NDArray[np.floating]) -> Array:
     """R-hat of draws (chains, draws, ...), one value a quantity; NaN where nothing varies."""
-    halves = _split(draws)
+    return _in_blocks(_split_r_hat, draws)
+
+
+def effective_sample_size(draws: NDArray[np.floating]) -> Array:
+    """How many independent draws (chains, draws, ...) are worth, one value a quantity."""
+    return _in_blocks(_effective_sample_size, draws)
+
+
+def _in_blocks(diagnostic: Callable[[Array], Array], draws: NDArray[np.floating]) -> Array:
+    """Some quantities at a time: float64, halves and spectra take many times the draws."""
+    draws = np.asarray(draws)
+    if draws.ndim < 2 or draws.shape[1] < 4:
+        raise InputError(
+            f"diagnostics need draws (chains, draws, ...) with at least 4 draws, got shape "
+            f"{draws.shape}."
+        )
+    n_chains, n_draws, *shape = draws.shape
+    flat, half = draws.reshape(n_chains, n_draws, -1), n_draws // 2
+    found, size = np.empty(flat.shape[2]), max(1, BLOCK // (n_chains * n_draws))
+    for start in range(0, len(found), size):
+        block = flat[:, :, start : start + size].astype(float)
+        halves = np.concatenate([block[:, :half], block[:, -half:]])  # each chain as two
+        found[start : start + size] = diagnostic(halves)
+    return found.reshape(shape)
+
+
+def _split_r_hat(halves: Array) -> Array:
     n = halves.shape[1]
     within = halves.var(axis=1, ddof=1).mean(axis=0)
     between = n * halves.mean(axis=1).var(axis=0, ddof=1)
@@ -23,19 +54,15 @@ def split_r_hat(draws: Array) -> Array:
         return np.asarray(np.sqrt(((n - 1) / n * within + between / n) / within))
 
 
-def effective_sample_size(draws: Array) -> Array:
-    """How many independent draws (chains, draws, ...) are worth, one value a quantity."""
-    halves = _split(draws)
+def _effective_sample_size(halves: Array) -> Array:
     m, n = halves.shape[:2]
-    shape = halves.shape[2:]
-    flat = halves.reshape(m, n, -1)
-    centred = flat - flat.mean(axis=1, keepdims=True)
+    centred = halves - halves.mean(axis=1, keepdims=True)
     # Autocovariances by FFT, padded so that nothing wraps around.
     size = 1 << (2 * n - 1).bit_length()
     spectrum = np.fft.rfft(centred, size, axis=1)
     covariance = np.fft.irfft(np.abs(spectrum) ** 2, size, axis=1)[:, :n] / n  # (m, n, k)
     within = covariance[:, 0].mean(axis=0) * n / (n - 1)
-    total = within * (n - 1) / n + flat.mean(axis=1).var(axis=0, ddof=1)
+    total = within * (n - 1) / n + halves.mean(axis=1).var(axis=0, ddof=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         rho = 1 - (within - covariance.mean(axis=0) * n / (n - 1)) / total  # (n, k)
     rho[0] = 1
@@ -44,17 +71,4 @@ def effective_sample_size(draws: Array) -> Array:
     positive = np.minimum.accumulate(pairs > 0, axis=0)
     kept = np.where(positive, np.minimum.accumulate(np.maximum(pairs, 0), axis=0), 0)
     time = np.maximum(-1 + 2 * kept.sum(axis=0), 1 / np.log10(max(m * n, 10)))
-    worth = np.where(np.isfinite(total) & (total > 0), m * n / time, np.nan)
-    return np.asarray(worth.reshape(shape))
-
-
-def _split(draws: Array) -> Array:
-    """Each chain as two."""
-    draws = np.asarray(draws, float)
-    if draws.ndim < 2 or draws.shape[1] < 4:
-        raise InputError(
-            f"diagnostics need draws (chains, draws, ...) with at least 4 draws, got shape "
-            f"{draws.shape}."
-        )
-    half = draws.shape[1] // 2
-    return np.concatenate([draws[:, :half], draws[:, -half:]])
+    return np.where(np.isfinite(total) & (total > 0), m * n / time, np.nan)

@@ -8,7 +8,9 @@ With g_i the gradient of example i and their mean over N examples,
 
 Two passes over the data: the first for the mean and the squared norms, the second for each
 gradient's component along the mean, from which the jackknife gives the intervals. Leading
-eigenvalues of S, if asked for, take some tens of passes more.
+eigenvalues of S, if asked for, take some tens of passes more. All of them are differences of sums,
+in which float32 cancels where the noise is small beside the mean: such passes are made again in
+float64, and a noise within its rounding is none.
 """
 
 import math
@@ -22,7 +24,7 @@ from scipy import stats
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.problem import Problem
+from noisescale.evidence.problem import Precision, Problem
 from noisescale.evidence.select import Select
 from noisescale.noise.spectrum import NoiseSpectrum, noise_spectrum
 from noisescale.notebook import Displayed
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 _Z = float(stats.norm.ppf(0.975))
+_CANCELS = 1e-3  # noise over squared mean below which float32 is left with a few digits
+_NEGLIGIBLE = 1e-20  # of the squared mean: entries whose variance is nobody's, and may underflow
+_ROUNDING = 1e-13  # the same below which float64 is left with none
+_ONE_EXAMPLE = 1e-3  # of the noise, if one example has all the rest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,7 +54,7 @@ class GradientNoise(Displayed):
         gradient_sq_norm, gradient_sq_norm_std: |G|^2 without its bias, and its standard error.
         critical_batch_size: tr S/|G|^2; None if ``undetermined``.
         low, high: its 95 % interval; a lower bound alone (``high`` infinite) if undetermined.
-        undetermined: why |G|^2 is not resolved; None if it is.
+        undetermined: why |G|^2 or tr S is not resolved; None if both are.
         mean: the mean gradient, in the shape of the params.
         variance: the diagonal of S, in the shape of the params.
         spectrum: the leading eigenvalues of S and how they align with the curvature, if asked for.
@@ -125,28 +131,54 @@ class GradientNoise(Displayed):
 def noise_of(problem: Problem, *, n_eigenvalues: int = 0, curvature: str = "ggn") -> GradientNoise:
     """The gradient noise of a problem of any framework; see :func:`gradient_noise`."""
     check_whole("n_eigenvalues", n_eigenvalues, at_least=0)
+    check_choice("curvature", curvature, ("ggn", "hessian"))
     N = problem.n_train
     if N < 3:
         raise InputError(f"a covariance needs at least 3 examples, got {N}.")
-    moments = problem.gradient_moments()
-    mean = moments.total / N
-    along = problem.slopes(mean)  # g_i . mean
-    if not all(np.isfinite(part).all() for part in (moments.sq_norms, moments.squares, along)):
+    noise, mean, precise = _measured(problem, "float32")
+    if not precise:
+        noise, mean, _ = _measured(problem, "float64")
+    if noise is None:
         raise InputError("the gradients of some examples are not finite at these params.")
-    # The sample variance of each entry; rounding must not make it negative.
-    variance = np.maximum(moments.squares / N - mean**2, 0) * N / (N - 1)
+    if n_eigenvalues == 0:
+        return noise
+    spectrum = noise_spectrum(
+        problem,
+        mean,
+        n_eigenvalues=n_eigenvalues,
+        curvature=curvature,
+        precision="float32" if precise else "float64",
+    )
+    return replace(noise, spectrum=spectrum)
+
+
+def _measured(problem: Problem, precision: Precision) -> tuple[GradientNoise | None, Array, bool]:
+    """By passes in ``precision``; the mean; and whether float32 would do.
+
+    None if some gradient is not finite.
+    """
+    N = problem.n_train
+    moments = problem.gradient_moments(precision)
+    mean = moments.total / N
+    along = problem.slopes(mean, precision)  # g_i . mean
+    if not all(np.isfinite(part).all() for part in (moments.sq_norms, moments.squares, along)):
+        return None, mean, False
+    # The sample variance of each entry.
+    variance = (moments.squares / N - mean**2) * N / (N - 1)
+    mean_sq = float(mean @ mean)
+    traces, _ = _left_out(moments.sq_norms, along, mean_sq)
+    counts = mean**2 > _NEGLIGIBLE * mean_sq
+    precise = (variance >= _CANCELS * mean**2)[counts].all() and traces.min() >= _CANCELS * mean_sq
+    variance[variance <= _ROUNDING * mean**2] = 0.0
     noise = summarise(
         moments.sq_norms,
         along,
-        float(mean @ mean),
+        mean_sq,
         len(mean),
         problem.structured(mean),
         problem.structured(variance),
     )
-    if n_eigenvalues == 0:
-        return noise
-    spectrum = noise_spectrum(problem, mean, n_eigenvalues=n_eigenvalues, curvature=curvature)
-    return replace(noise, spectrum=spectrum)
+    return noise, mean, bool(precise)
 
 
 @forgets_constants
@@ -192,35 +224,44 @@ def summarise(
     """The noise from |g_i|^2 and g_i . mean of every example, and |mean|^2."""
     n = len(sq_norms)
     trace, signal = _trace_and_signal(n, sq_norms.sum(), n**2 * mean_sq)
-    # Leave each example out in turn: what is left follows from sums.
-    traces, signals = _trace_and_signal(
-        n - 1, sq_norms.sum() - sq_norms, n**2 * mean_sq - 2 * n * along + sq_norms
-    )
+    traces, signals = _left_out(sq_norms, along, mean_sq)
     trace_std, signal_std = (_jackknife_std(v) for v in (traces, signals))
     lower_bound = float(trace / (max(signal, 0) + _Z * signal_std)) if signal_std else 0.0
-    common: dict[str, Any] = {
-        "n_train": n,
-        "n_params": n_params,
-        "trace": float(trace),
-        "trace_std": trace_std,
-        "gradient_sq_norm": float(signal),
-        "gradient_sq_norm_std": signal_std,
-        "mean": mean,
-        "variance": variance,
-    }
-    if not signal > 2 * signal_std or (signals <= 0).any() or trace <= 0:
-        reason = "|G|^2 is not two standard errors above zero" if trace > 0 else "there is no noise"
-        return GradientNoise(
-            critical_batch_size=None, low=lower_bound, high=math.inf, undetermined=reason, **common
-        )
-    ratio = float(trace / signal)
-    spread = math.exp(_Z * _jackknife_std(np.log(traces / signals)))
+    undetermined = None
+    if trace <= _ROUNDING * mean_sq:
+        trace, lower_bound = 0.0, 0.0
+        undetermined = "the gradients of all examples are alike: there is no noise beyond rounding"
+    elif traces.min() <= max(_ROUNDING * mean_sq, _ONE_EXAMPLE * trace):
+        lower_bound = 0.0
+        undetermined = "one example alone has the noise: without it there is hardly any"
+    elif not signal > 2 * signal_std or (signals <= 0).any():
+        undetermined = "|G|^2 is not two standard errors above zero"
+    ratio, low, high = None, lower_bound, math.inf
+    if undetermined is None:
+        ratio = float(trace / signal)
+        spread = math.exp(_Z * _jackknife_std(np.log(traces / signals)))
+        low, high = ratio / spread, ratio * spread
     return GradientNoise(
+        n_train=n,
+        n_params=n_params,
+        trace=float(trace),
+        trace_std=trace_std,
+        gradient_sq_norm=float(signal),
+        gradient_sq_norm_std=signal_std,
         critical_batch_size=ratio,
-        low=ratio / spread,
-        high=ratio * spread,
-        undetermined=None,
-        **common,
+        low=low,
+        high=high,
+        undetermined=undetermined,
+        mean=mean,
+        variance=variance,
+    )
+
+
+def _left_out(sq_norms: Array, along: Array, mean_sq: float) -> tuple[Array, Array]:
+    """tr S and |G|^2 without each example in turn: what is left follows from sums."""
+    n = len(sq_norms)
+    return _trace_and_signal(
+        n - 1, sq_norms.sum() - sq_norms, n**2 * mean_sq - 2 * n * along + sq_norms
     )
 
 

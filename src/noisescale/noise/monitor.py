@@ -11,7 +11,7 @@ both unbiased. They are averaged separately before dividing: the mean of ratios 
 from dataclasses import dataclass
 from typing import Any
 
-from noisescale.checks import check_whole
+from noisescale.checks import check_whole, shown
 from noisescale.errors import InputError
 from noisescale.noise.watch.ratio import RunningRatio
 
@@ -58,9 +58,9 @@ class NoiseScaleMonitor(RunningRatio):
 
 def _sq_norm(name: str, value: Any) -> float:
     try:
-        number = float(value) if not isinstance(value, str) else -1.0
-    except (TypeError, ValueError):
+        number = -1.0 if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
     if number < 0:
-        raise InputError(f"{name} must be a number that is at least 0, got {value!r}.")
+        raise InputError(f"{name} must be a number that is at least 0, got {shown(value)}.")
     return number  # which may be infinite or NaN

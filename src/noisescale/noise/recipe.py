@@ -154,7 +154,7 @@ class Recipe(BatchRecipe, Displayed):
 
     def kept(self, rule: str) -> float:
         """What ``rule`` keeps: e N/B or g; of a stream e/B, which is that but for N."""
-        if rule == "exact" and self.n_train is None:
+        if check_choice("rule", rule, RULES) == "exact" and self.n_train is None:
             raise InputError(
                 "the exact rule keeps e (N/B - 1) and needs n_train: of a stream, whose N is not "
                 "known, choose rule='linear', in which N has no part."
@@ -232,7 +232,7 @@ class Recipe(BatchRecipe, Displayed):
             return self._warming_up(grown)
         changes = changes or {"batch_size": self.batch_size}
         moved = grown._kept_by(changes, via, "linear", step, length)
-        notes = (*grown._said(), and_then(grown, moved), *moved.notes)
+        notes = (*grown.said(), and_then(grown, moved), *moved.notes)
         return self._warming_up(replace(moved, notes=notes))
 
     def _kept_by(
@@ -265,7 +265,7 @@ class Recipe(BatchRecipe, Displayed):
             moved,
             **lasting(length, moved.batch_size, moved.n_train),
             warmup_steps=None,
-            notes=(*papers, *moved._said()),
+            notes=(*papers, *moved.said()),
         )
 
     def _with_more_data(
@@ -387,11 +387,6 @@ class Recipe(BatchRecipe, Displayed):
         warmed_up = replace(scaled, warmup_steps=steps)
         object.__setattr__(warmed_up, "_tuned", tuned)
         return warmed_up
-
-    def _said(self) -> tuple[str, ...]:
-        """The notes that do not follow from the quantities themselves."""
-        own = replace(self, notes=()).notes
-        return tuple(note for note in self.notes if note not in own)
 
     def to_dict(self) -> dict[str, Any]:
         """The quantities, what follows from them, and the notes; None for what is not known."""

@@ -16,12 +16,14 @@ from noisescale.checks import (
     check_whole,
 )
 from noisescale.errors import InputError
+from noisescale.noise.diagnostics import BLOCK, BYTES
 from noisescale.noise.stability import check_step
 from noisescale.notebook import Displayed
 
 Array = NDArray[Any]
 
 _SAFE = 0.1  # of the unstable step size, halved: the stiffest variance is 5 % too large
+_HELD = 8.0  # bytes a number drawn: in float32, and once more of the chains that stayed finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,8 @@ class LangevinSettings:
         check_momentum(self.momentum)
         least = {"n_chains": 1, "burn_in": 0, "n_samples": 4, "thin": 1, "seed": 0}
         for name, value in least.items():
-            check_whole(name, getattr(self, name), at_least=value)
+            whole = check_whole(name, getattr(self, name), at_least=value)
+            object.__setattr__(self, name, whole)  # of Python: PyTorch's seeds are no other
 
     def check_sizes(self, n_train: int, n_params: int) -> None:
         """Refuse batches that show no noise, and draws that do not fit into memory."""
@@ -53,7 +56,8 @@ class LangevinSettings:
             raise InputError(
                 "batch_size must be at least 2, so that a batch shows its noise, got 1."
             )
-        need = 4.0 * self.n_chains * self.n_samples * n_params
+        draws = self.n_chains * self.n_samples
+        need = _HELD * draws * n_params + BYTES * max(BLOCK, draws)
         check_memory("the samples", need, "draw fewer, or thin more")
 
     def step_for(self, curvature: float) -> float:

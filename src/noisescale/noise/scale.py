@@ -5,7 +5,13 @@
 (section 5 and appendix D of the paper). Nothing here needs JAX.
 """
 
-from noisescale.checks import check_batch_size, check_learning_rate, check_momentum, check_whole
+from noisescale.checks import (
+    check_batch_size,
+    check_flag,
+    check_learning_rate,
+    check_momentum,
+    check_whole,
+)
 
 # What is kept when something else changes: linear epsilon N/(B (1 - m)), exact g itself.
 RULES = ("linear", "exact")
@@ -29,7 +35,9 @@ def noise_scale(
     n_train = check_whole("n_train", n_train, at_least=1)
     batch_size = check_batch_size(batch_size, n_train)
     effective = check_learning_rate(learning_rate) / (1 - check_momentum(momentum))
-    return effective * loudness(batch_size, n_train, "linear" if approximate else "exact")
+    return effective * loudness(
+        batch_size, n_train, "linear" if check_flag("approximate", approximate) else "exact"
+    )
 
 
 def loudness(batch_size: float, n_train: int, rule: str) -> float:

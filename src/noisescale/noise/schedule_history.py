@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from noisescale.checks import check_learning_rate, check_whole
+from noisescale.checks import check_learning_rate, check_path, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.devices import batch_step, check_units
 from noisescale.noise.schedule import BatchSchedule, Stage
@@ -64,7 +64,7 @@ def schedule_of(
 def _read(history: Any, unit: str) -> pd.DataFrame:
     """A frame, that of a watched run, or what a file holds."""
     if isinstance(history, (str, Path)):
-        if Path(history).suffix.lower() == ".json":
+        if check_path("history", history).suffix.lower() == ".json":
             return _read(load(history), unit)
         try:
             history = pd.read_csv(history)

@@ -25,10 +25,13 @@ def lines(recipe: BatchRecipe, trainer: str, devices: Devices) -> str:
 
 
 def _comments(recipe: BatchRecipe) -> list[str]:
-    """A note a comment; wrapped, so that no line end inside of a note ends the comment."""
+    """A note a comment; wrapped, so that no line end inside of a note ends the comment.
+
+    What was said of the tuned recipe when it was made (amsgrad, a scheduler) holds of a scaled one.
+    """
     return [
         line
-        for note in recipe.notes
+        for note in dict.fromkeys((*recipe.notes, *recipe.said()))
         for line in wrap(
             note, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
         )

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.curvature.spectrum import leading
-from noisescale.evidence.problem import Problem
+from noisescale.evidence.problem import Precision, Problem
 from noisescale.notebook import Displayed
 
 Array = NDArray[np.float64]
@@ -65,14 +65,22 @@ class NoiseSpectrum(Displayed):
 
 
 def noise_spectrum(
-    problem: Problem, mean: Array, *, n_eigenvalues: int, curvature: str = "ggn"
+    problem: Problem,
+    mean: Array,
+    *,
+    n_eigenvalues: int,
+    curvature: str = "ggn",
+    precision: Precision = "float32",
 ) -> NoiseSpectrum:
-    """The ``n_eigenvalues`` leading directions of S and of the curvature, matrix-free."""
+    """The ``n_eigenvalues`` leading directions of S and of the curvature, matrix-free.
+
+    ``precision`` is that of S, whose products cancel where its noise is small beside ``mean``.
+    """
     check_choice("curvature", curvature, ("ggn", "hessian"))
     k, p = check_whole("n_eigenvalues", n_eigenvalues, at_least=1), len(problem.w)
     if k >= p:
         raise InputError(f"n_eigenvalues must be below {p}, the parameters, got {k}.")
-    values, U = leading(covariance_operator(problem, mean), k)
+    values, U = leading(covariance_operator(problem, mean, precision), k)
     curvatures, V = leading(problem.operator(curvature, "float32"), k)
     cosines = np.clip(np.linalg.svd(U.T @ V, compute_uv=False), 0, 1)
     return NoiseSpectrum(
@@ -85,10 +93,12 @@ def noise_spectrum(
     )
 
 
-def covariance_operator(problem: Problem, mean: Array) -> LinearOperator:
+def covariance_operator(
+    problem: Problem, mean: Array, precision: Precision = "float32"
+) -> LinearOperator:
     """S = sum_i (g_i - mean)(g_i - mean)'/(N - 1), (p, p), with ``mean`` the mean gradient."""
     N = problem.n_train
-    second_moments = problem.second_moments()
+    second_moments = problem.second_moments(precision)
 
     def matvec(v: Array) -> Array:
         v = np.ravel(v)

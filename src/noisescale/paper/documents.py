@@ -6,8 +6,9 @@ from typing import Any
 
 from noisescale.checks import shown
 from noisescale.jobs.store import RunSource
-from noisescale.paper.keeping import from_plain, read_document, to_plain, write_document
+from noisescale.paper.keeping import read_document, write_document
 from noisescale.paper.section import Circumstances, Measured, Section
+from noisescale.plain import from_plain, to_plain
 
 
 @dataclass(frozen=True)

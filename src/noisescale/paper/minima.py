@@ -146,7 +146,7 @@ def _evidences(problem: JaxProblem, *, per_layer: bool) -> tuple[dict[str, float
     best = float(grid[int(np.argmin([ratio(value) for value in grid]))])
     E = {"largest evidence": ratio(best)} | {f"{value:g}": ratio(value) for value in _FIXED}
     if per_layer:
-        chosen = layer_precisions_of_largest_evidence(problem, "dual", "ggn")
+        chosen, _ = layer_precisions_of_largest_evidence(problem, "dual", "ggn")
         L = np.empty(len(problem.w))
         for name, index in problem.layers.items():
             L[index] = chosen[name]

@@ -8,8 +8,8 @@ from noisescale.data import Dataset, load_kept
 from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress
 from noisescale.jobs.record import guarded
-from noisescale.paper.keeping import to_plain
 from noisescale.paper.section import ScaleName
+from noisescale.plain import to_plain
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any
 from noisescale.jobs.engines import Engine
 from noisescale.jobs.execution import execute
 from noisescale.jobs.progress import Progress
-from noisescale.paper.keeping import has_part, keep_part, part_name, to_plain
+from noisescale.paper.keeping import has_part, keep_part, part_name
+from noisescale.plain import to_plain
 
 _WORK = "noisescale.paper.part_work:measure_parts"
 _RETRIES = 1

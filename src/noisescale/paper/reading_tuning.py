@@ -125,6 +125,13 @@ def tuning_measurements(tuned: Tuned) -> list[Measurement]:
     ]
 
 
+# Version 2 as in appendix E, whose tuner this is.
 SECTION = Section(
-    "R31", "Reading R31: appendix E in the paper's unit", measure, judge, draw, reading=True
+    "R31",
+    "Reading R31: appendix E in the paper's unit",
+    measure,
+    judge,
+    draw,
+    reading=True,
+    version=2,
 )

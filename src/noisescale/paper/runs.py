@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from noisescale.jobs.store import RunSource
+from noisescale.plain import from_plain
 
 Array = NDArray[np.float64]
 
@@ -28,6 +29,17 @@ class Runs:
         if len(frame) != len(set(keys)):
             raise KeyError(f"{len(set(keys)) - len(frame)} of {len(set(keys))} runs are not there")
         return cls(frame, source.curves(keys))
+
+    def as_plain(self) -> list[str]:
+        """The keys alone: runs stay where runs are kept."""
+        return self.keys
+
+    @classmethod
+    def of_plain(cls, plain: Any, source: RunSource | None) -> Self:
+        """The runs with these keys, from the ``source``."""
+        if source is None:
+            raise TypeError("runs are kept by their keys alone: say where the runs are")
+        return cls.of(source, from_plain(list[str], plain))
 
     @property
     def keys(self) -> list[str]:

@@ -15,11 +15,11 @@ from noisescale.data import load_kept
 from noisescale.jobs.keyed import Keyed
 from noisescale.jobs.record import guarded
 from noisescale.paper import appendix_c, appendix_d, appendix_e, figure9, figure10, location
-from noisescale.paper.keeping import to_plain
 from noisescale.paper.logistic import Curves, CurvesBy, measure_curves
 from noisescale.paper.section import Context
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
+from noisescale.plain import to_plain
 from noisescale.training import DenseNetwork
 from noisescale.tune import train_function
 

@@ -19,25 +19,21 @@ from noisescale._version import __version__
 from noisescale.checks import check_choice, check_number, check_whole, shown
 from noisescale.data import load_mnist
 from noisescale.errors import InputError
+from noisescale.files import write_whole
 from noisescale.jobs.engines import LazyEngine, open_engine
 from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore, store_path
 from noisescale.paper.checking import SpotCheck, check_shipped
 from noisescale.paper.claims import entries
 from noisescale.paper.documents import Kept, keep, read, report_path
-from noisescale.paper.keeping import (
-    from_plain,
-    read_document,
-    to_plain,
-    write_document,
-    write_whole,
-)
+from noisescale.paper.keeping import read_document, write_document
 from noisescale.paper.readings import meanings, reading_entries, verdicts_on
-from noisescale.paper.report import Shown, render, runs_table
+from noisescale.paper.report import Shown, check_page, render, runs_table, write_page
 from noisescale.paper.second import second_statistics
 from noisescale.paper.section import SCALES, Context, ScaleName, Section
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
+from noisescale.plain import from_plain, to_plain
 
 CLAIMS_SCHEMA = 1
 MINUTES = 5.0  # of a spot check
@@ -308,6 +304,7 @@ def _choose(only: Iterable[str] | None, scale: str) -> list[Section]:
 
 def _prepare(out: Path) -> None:
     """Make the folder before the work begins: an hour's runs must not end in a bad path."""
+    check_page(out / "index.html")
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -413,7 +410,7 @@ def _write_figures(out: Path, judged: Iterable[Shown]) -> dict[str, list[str]]:
     except InputError:  # of an earlier version, or damaged: written anew in a moment
         earlier = None
     for name, picture in drawn.items():
-        write_whole(out / "figures" / f"{name}.svg", picture.svg)
+        write_whole(out / "figures" / f"{name}.svg", picture.svg, make_folder=True)
     for path in (out / "figures").glob("*.svg"):
         if path.stem in (earlier or ()) and path.stem not in drawn:
             path.unlink()
@@ -433,7 +430,7 @@ def _write_report(
     text = json.dumps(claims, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", text + "\n")
     index = out / "index.html"
-    write_whole(index, render(claims, here, full, known, SECTIONS.values(), runs, check))
+    write_page(index, render(claims, here, full, known, SECTIONS.values(), runs, check))
     measured = [j for one in full.values() for j in one.judgements]
     verdicts = {j.id: j.verdict.value for j in measured if j.primary}
     read = [row for row in known["readings"] if row["measured"] is not None]

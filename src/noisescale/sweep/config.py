@@ -1,25 +1,28 @@
 """One run: a frozen configuration with a key that says all it depends on.
 
 A run is a pure function of its configuration. Its key is the sha256 of the configuration as
-canonical JSON (sorted keys, floats by ``repr``), with the content of its data in it.
+canonical JSON (sorted keys, floats by ``repr``), with the content of its data in it, and that of a
+model of the user's own.
 """
 
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
-from noisescale.checks import check_choice, check_whole
+from noisescale.checks import check_choice, check_list, check_whole, shown
 from noisescale.data import facts
 from noisescale.errors import InputError
 from noisescale.imports import import_function
+from noisescale.jobs.identity import Identity, identity
 from noisescale.jobs.record import RESULT_FORMAT
 
 # What is measured after the last step; with it steps_done, diverged_at and n_classes are kept.
 METRICS = ("train_accuracy", "train_cross_entropy", "test_accuracy", "test_cross_entropy")
+_MOST_LAYERS = 1_000
 # What every run has in common today. In the key, so that another choice makes other runs.
 _FIXED = {
     "subset": "random by seed",
@@ -30,12 +33,16 @@ _FIXED = {
 }
 
 
-@cache
 def model_maker(name: str) -> Callable[[int, int], Any]:
     """The function ``module:function`` that makes a model."""
     if ":" not in name:
-        raise InputError(f"model must be 'dense' or module:function, got {name!r}.")
+        raise InputError(f"model must be 'dense' or module:function, got {shown(name)}.")
     return import_function("model", name)
+
+
+def model_identity(name: str) -> Identity:
+    """What that function is, by its content: the same in every process that finds the same code."""
+    return identity(model_maker(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +61,8 @@ class RunConfig:
         hidden_widths: of a dense network; ``()`` is softmax regression.
         initialisation: the scheme by name.
         evaluate_at, n_evaluations: as in :func:`noisescale.train`.
-        data_fingerprint: filled in; a worker whose data differ refuses to run.
+        data_fingerprint, model_fingerprint: filled in; a worker whose data or model differ refuses
+            to run. A dense network has no model fingerprint.
     """
 
     learning_rate: float
@@ -74,6 +82,7 @@ class RunConfig:
     evaluate_at: str | tuple[int, ...] = "log"
     n_evaluations: int = 30
     data_fingerprint: str = field(default="", repr=False)
+    model_fingerprint: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         # Imported late: reading a store must not wait for JAX.
@@ -82,7 +91,7 @@ class RunConfig:
 
         for name in ("data", "model", "initialisation"):
             if not isinstance(getattr(self, name), str):
-                raise InputError(f"{name} must be a name, got {getattr(self, name)!r}.")
+                raise InputError(f"{name} must be a name, got {shown(getattr(self, name))}.")
         known = facts(self.data)
         checked: dict[str, Any] = {
             name: self._size(name, limit)
@@ -102,14 +111,17 @@ class RunConfig:
         )
         checked |= {k: v for k, v in settings.to_dict().items() if k in FIELDS}
         check_choice("initialisation", self.initialisation, INITIALISATIONS)
-        widths: Any = self.hidden_widths
-        if isinstance(widths, str) or not isinstance(widths, Iterable):
-            raise InputError(f"hidden_widths must be a list of widths, got {widths!r}.")
+        widths = check_list(
+            "hidden_widths", self.hidden_widths, "a list of widths", at_most=_MOST_LAYERS
+        )
         checked["hidden_widths"] = tuple(
             check_whole("a width in hidden_widths", width, at_least=1) for width in widths
         )
+        checked["model_fingerprint"] = ""
         if self.model != "dense":
-            model_maker(self.model)
+            model_maker(self.model)  # refused here, rather than by every run
+            given = self.model_fingerprint
+            checked["model_fingerprint"] = given or model_identity(self.model).name
         checked["n_evaluations"] = check_whole("n_evaluations", self.n_evaluations, at_least=1)
         at = evaluation_steps(
             self.evaluate_at, steps=settings.steps, n_evaluations=self.n_evaluations
@@ -129,21 +141,28 @@ class RunConfig:
         return size
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON has them."""
-        values = ((name, getattr(self, name)) for name in FIELDS)
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        """The fields by name, as JSON has them; what a dense network has none of is left out."""
+        values = {name: getattr(self, name) for name in FIELDS}
+        if not self.model_fingerprint:
+            del values["model_fingerprint"]
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     @cached_property
     def canonical(self) -> str:
         """The canonical JSON that the key is the hash of."""
-        return json.dumps(
-            self.to_dict() | _FIXED, sort_keys=True, separators=(",", ":"), allow_nan=False
-        )
+        return _canonical(self.to_dict())
 
     @cached_property
     def key(self) -> str:
         """The run's name in a store: sha256 of its canonical JSON."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    def key_with(self, model_fingerprint: str) -> str:
+        """Its key with another version of its model; of stores that say none if that is empty."""
+        content = self.to_dict() | {"model_fingerprint": model_fingerprint}
+        if not model_fingerprint:
+            del content["model_fingerprint"]
+        return hashlib.sha256(_canonical(content).encode()).hexdigest()
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -176,6 +195,10 @@ class RunConfig:
         if accuracy is None:
             return None
         return accuracy, f"test accuracy {accuracy:.4f} at B = {self.batch_size}"
+
+
+def _canonical(content: dict[str, Any]) -> str:
+    return json.dumps(content | _FIXED, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 FIELDS = tuple(f.name for f in fields(RunConfig))

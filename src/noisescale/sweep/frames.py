@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from noisescale.errors import InputError
-from noisescale.jobs.store import STATUSES
+from noisescale.jobs.rows import STATUSES
 from noisescale.training.settings import COST_CONVENTIONS
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 
 from noisescale.errors import InputError
+from noisescale.files import write_whole
+from noisescale.jobs.record import last_line
 
 _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
@@ -61,24 +63,23 @@ def _passes(values: "pd.Series[Any]", sign: str, text: str) -> "pd.Series[bool]"
 
 def export_frame(frame: pd.DataFrame, path: Path) -> None:
     """Write a frame as CSV or Parquet, by the ending of ``path``."""
-    # Lists, and columns that hold lists in some rows, are JSON in both formats.
+    # Lists, and columns that hold several types, are JSON in both formats.
     plain = frame.copy()
-    for column in ("hidden_widths", "evaluate_at"):
-        if column in plain:
-            plain[column] = plain[column].map(json.dumps)
+    for column in plain:
+        if column in ("hidden_widths", "evaluate_at") or _is_mixed(plain[column]):
+            plain[column] = plain[column].map(json.dumps, na_action="ignore")
     try:
         if path.suffix == ".csv":
-            plain.to_csv(path, index=False)
+            content: str | bytes = plain.to_csv(index=False)
         elif path.suffix == ".parquet":
-            plain.to_parquet(path, index=False)
+            content = plain.to_parquet(index=False)
         else:
             raise InputError(f"the export must end in .csv or .parquet, got {str(path)!r}.")
     except ImportError:
         raise InputError(
             "Parquet needs pyarrow: install noisescale[parquet], or export to .csv."
         ) from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror or error}).") from None
+    write_whole(path, content)
 
 
 def to_json(frame: pd.DataFrame) -> str:
@@ -90,11 +91,17 @@ def to_json(frame: pd.DataFrame) -> str:
 def first_failure(frame: pd.DataFrame) -> str | None:
     """The last line of the first failed run's traceback."""
     failed = frame[frame["status"] == "failed"]
-    return None if failed.empty else str(failed["error"].iloc[0]).strip().splitlines()[-1]
+    return None if failed.empty else last_line(failed["error"].iloc[0])
 
 
 def _list_as_text(value: Any) -> str | None:
     return json.dumps(value) if isinstance(value, list) else None
+
+
+def _is_mixed(values: "pd.Series[Any]") -> bool:
+    """Whether no column of an exported file can hold the values as they are."""
+    types = {type(value) for value in values.dropna()} if values.dtype == object else set()
+    return len(types) > 1 or bool(types & {list, dict})
 
 
 def _check_column(frame: pd.DataFrame, column: str) -> None:

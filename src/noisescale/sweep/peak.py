@@ -92,13 +92,16 @@ class Peak(Displayed):
         return drawn(self._draw, where)
 
     def _draw(self, axes: "Axes") -> None:
+        from noisescale.drawing import literal
+
         errors = np.nan_to_num(self.std)
         axes.errorbar(self.sizes, self.mean, yerr=errors, fmt=".-", capsize=2, label="mean of runs")
         if self.fitted is not None:
             axes.axvline(self.fitted, linestyle="--", color="C1", label=f"top, {self.estimate}")
         if self.low is not None and self.high is not None:
             axes.axvspan(self.low, self.high, color="C1", alpha=0.15, linewidth=0)
-        axes.set(xscale="log", xlabel=self.over.replace("_", " "), ylabel="mean over seeds")
+        over = literal(self.over.replace("_", " "))
+        axes.set(xscale="log", xlabel=over, ylabel="mean over seeds")
         axes.legend(fontsize="small")
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from noisescale.checks import check_whole
+from noisescale.checks import check_list, check_path, check_whole, shown
 from noisescale.errors import InputError
+from noisescale.files import read_text
+from noisescale.imports import users_code
 from noisescale.sweep.config import FIELDS, RunConfig
 
 _MOST_RUNS = 1_000_000
@@ -59,11 +61,19 @@ def make_plan(
         told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise InputError(f"the fields of a zip must have as many values each: {told}.")
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    n_runs = math.prod(map(len, axes.values())) * max(1, len(rows))
+    if n_runs > _MOST_RUNS:
+        raise InputError(
+            f"the plan must have at most {_MOST_RUNS:,} runs, got {n_runs:,}: split its grid."
+        )
     plan = {}
+    models: dict[str, str] = {}  # what they are is asked once
     for combination in itertools.product(*axes.values()):
         for row in rows or [{}]:
-            values = run | dict(zip(axes, combination, strict=True)) | row
-            config = RunConfig(**_derive(values))
+            values = _derive(run | dict(zip(axes, combination, strict=True)) | row)
+            model = str(values.get("model"))
+            config = RunConfig(**values, model_fingerprint=models.get(model, ""))
+            models[model] = config.model_fingerprint
             plan[config.key] = config
     return list(plan.values())
 
@@ -71,11 +81,11 @@ def make_plan(
 def load_plan(path: Path | str) -> list[RunConfig]:
     """The plan in a TOML file with the tables ``[run]``, ``[grid]`` and ``[zip]``."""
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"the plan {path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(read_text(check_path("plan", path)))
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"the plan {path} is not TOML: {error}.") from None
+    except RecursionError:
+        raise InputError(f"the plan {path} is nested too deeply.") from None
     if unknown := set(content) - {"run", "grid", "zip", "seeds"}:
         raise InputError(
             f"the plan {path} has an entry {min(unknown)!r}: use seeds, [run], [grid] and [zip]."
@@ -93,7 +103,8 @@ def load_plan(path: Path | str) -> list[RunConfig]:
 
 def check_plan(plan: Iterable[RunConfig]) -> dict[str, RunConfig]:
     """The plan's runs by key, each once."""
-    runs = list(plan) if isinstance(plan, Iterable) else [plan]
+    listed = plan if isinstance(plan, Iterable) else [plan]
+    runs = check_list("the plan", listed, "a plan of runs", at_most=_MOST_RUNS)
     for run in runs:
         if not isinstance(run, RunConfig):
             raise InputError(
@@ -106,11 +117,11 @@ def check_plan(plan: Iterable[RunConfig]) -> dict[str, RunConfig]:
 
 def _check_names(*groups: Mapping[str, Any]) -> None:
     seen: set[str] = set()
-    known = [name for name in FIELDS if name != "data_fingerprint"]
+    known = [name for name in FIELDS if not name.endswith("_fingerprint")]
     for group in groups:
         for name in group:
             if name not in known:
-                raise InputError(f"a run has no field {name!r}: it has {', '.join(known)}.")
+                raise InputError(f"a run has no field {shown(name)}: it has {', '.join(known)}.")
             if name in seen:
                 raise InputError(f"the field {name} is given twice: once is enough.")
             seen.add(name)
@@ -120,9 +131,8 @@ def _check_names(*groups: Mapping[str, Any]) -> None:
 
 
 def _values(name: str, values: Iterable[Any], what: str) -> list[Any]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"the {what} of {name} must be a list of values, got {values!r}.")
-    if not (listed := list(values)):
+    listed = check_list(f"the {what} of {name}", values, "a list of values", at_most=_MOST_RUNS)
+    if not listed:
         raise InputError(f"the {what} of {name} is empty: give it at least one value.")
     return listed
 
@@ -153,22 +163,21 @@ def _rule(name: str, value: Any) -> _Rule | None:
     match = _DERIVED.fullmatch(value)
     if match is None:
         raise InputError(
-            f"{name} must be a number or a rule such as '10000 / learning_rate', got {value!r}."
+            f"{name} must be a number or a rule such as '10000 / learning_rate', got "
+            f"{shown(value)}."
         )
     number, sign, other = match.groups()
     try:
         return float(number), (float.__mul__ if sign == "*" else float.__truediv__), other
     except ValueError:
-        raise InputError(f"{name} has the rule {value!r}, but {number} is no number.") from None
+        raise InputError(
+            f"{name} has the rule {shown(value)}, but {number} is no number."
+        ) from None
 
 
 def _call(name: str, function: Callable[[dict[str, Any]], Any], values: dict[str, Any]) -> Any:
-    try:
+    with users_code(f"{name} cannot be computed: its function raised"):
         return function(dict(values))
-    except Exception as error:
-        raise InputError(
-            f"{name} cannot be computed: its function raised {type(error).__name__}: {error}."
-        ) from error
 
 
 def _follow(name: str, value: Any, values: Mapping[str, Any]) -> float:
@@ -176,8 +185,10 @@ def _follow(name: str, value: Any, values: Mapping[str, Any]) -> float:
     assert rule is not None
     number, operation, other = rule
     if other not in values or other not in _NUMBERS:
-        raise InputError(f"{name} depends on {other!r}, which the plan gives no number.")
+        raise InputError(f"{name} depends on {shown(other)}, which the plan gives no number.")
     try:
         return operation(number, float(values[other]))
     except (TypeError, ValueError, ArithmeticError):
-        raise InputError(f"{name} cannot be computed from {other} = {values[other]!r}.") from None
+        raise InputError(
+            f"{name} cannot be computed from {other} = {shown(values[other])}."
+        ) from None

@@ -6,7 +6,7 @@ from typing import Any
 from noisescale.data import Dataset, load_kept
 from noisescale.errors import InputError
 from noisescale.jobs.record import guarded
-from noisescale.sweep.config import RunConfig, model_maker
+from noisescale.sweep.config import RunConfig, model_identity, model_maker
 from noisescale.training import DenseNetwork, train
 
 
@@ -21,6 +21,8 @@ def run(config: RunConfig) -> dict[str, Any]:
         raise InputError(
             f"the data set {config.data} has other content here than where the run was planned."
         )
+    if config.model != "dense":
+        _check_model(config.model, config.model_fingerprint)
     data = _subset(config.data, config.n_train, config.n_test, config.seed)
     n_features, n_classes = data.x_train.shape[1], data.n_classes
     if config.model == "dense":
@@ -56,6 +58,17 @@ def run(config: RunConfig) -> dict[str, Any]:
             **final,
         },
     }
+
+
+@lru_cache(maxsize=8)
+def _check_model(name: str, planned: str) -> None:
+    """Refuse a model that is not the planned one; of what cannot be told apart none is known."""
+    if model_identity(name).name != planned and "#once-" not in planned:
+        raise InputError(
+            f"the model {name} is not here what it was where the run was planned: its code "
+            "differs, or a value that it uses does; start the workers again, or give the function "
+            "an attribute identity, a text."
+        )
 
 
 @lru_cache(maxsize=2)  # the next run is likely to use the same examples

@@ -177,6 +177,7 @@ def evidence_curve(
     log_null: float | None = None,
     max_probes: int = 64,
     seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> EvidenceCurve:
     """The evidence against a single prior precision; see :func:`noisescale.evidence_curve`."""
     return curve_of(
@@ -186,7 +187,7 @@ def evidence_curve(
         method=method,
         null=null,
         log_null=log_null,
-        accuracy=Accuracy(max_probes=max_probes, seed=seed),
+        accuracy=Accuracy(max_probes=max_probes, seed=seed, progress=progress),
     )
 
 
@@ -197,7 +198,7 @@ def spectrum(
     *,
     likelihood: Any = "categorical",
     curvature: str = "hessian",
-    top_k: int = 10,
+    top_k: int | None = None,
     n_probes: int = 4,
     n_steps: int = 64,
     select: Select | None = None,

@@ -209,17 +209,19 @@ class ByExamples(ABC):
             advance(len(block))
         return h
 
-    def gradient_moments(self) -> Moments:
-        """Sums over per-example gradients, each in float32, added up in float64."""
+    def gradient_moments(self, precision: Precision = "float32") -> Moments:
+        """Sums over per-example gradients, each in ``precision``, added up in float64."""
         N, p = self.n_train, len(self.w)
         sq_norms, total, squares = (self.tensor(np.zeros(m), "float64") for m in (N, p, p))
-        columns = self.gradients("float32").columns
+        columns = self.gradients(precision).columns
+        width = 8 if precision == "float64" else 4
         keep: bool | None = None
         self._kept = []
         stage("gradients", N)
-        for rows, found in self._factor_blocks():
+        for rows, found in self._factor_blocks(precision):
             if keep is None:
-                keep = 4 * N * sum(compact_numbers(factor) for _, factor in found) <= KEPT_BYTES
+                numbers = N * sum(compact_numbers(factor) for _, factor in found)
+                keep = width * numbers <= KEPT_BYTES
             each = side_by_side([partial(sums, factor, keep=keep) for _, factor in found])
             for (names, _), made in zip(found, each, strict=True):
                 sq_norms[rows] += made.squared_norms[:, 0]
@@ -235,14 +237,15 @@ class ByExamples(ABC):
             advance(rows.stop - rows.start)
         return Moments(*map(to_numpy, (sq_norms, total, squares)))
 
-    def slopes(self, direction: Array) -> Array:
-        """Each example's gradient times ``direction``, in float32.
+    def slopes(self, direction: Array, precision: Precision = "float32") -> Array:
+        """Each example's gradient times ``direction``.
 
-        From the gradients that :meth:`gradient_moments` kept, if they were few enough; they are
-        forgotten then. Else from a second pass over the data.
+        From the gradients that :meth:`gradient_moments` kept, if they were few enough (and in the
+        same precision); they are forgotten then. Else from a second pass over the data.
         """
-        columns, v = self.gradients("float32").columns, self.tensor(direction, "float32")
-        blocks, self._kept = iter(self._kept) if self._kept else self._factor_blocks(), []
+        columns, v = self.gradients(precision).columns, self.tensor(direction, precision)
+        blocks = iter(self._kept) if self._kept else self._factor_blocks(precision)
+        self._kept = []
         along = self.tensor(np.zeros(self.n_train), "float64")
         stage("slopes", self.n_train)
         for rows, found in blocks:
@@ -255,15 +258,15 @@ class ByExamples(ABC):
             advance(rows.stop - rows.start)
         return to_numpy(along)
 
-    def _factor_blocks(self) -> Iterator[tuple[slice, Groups]]:
-        """The gradient of every example's nll, in float32, a block at a time."""
-        n_blocks = math.ceil(self.n_train / self.examples_at_once(1, "float32", columns=0))
+    def _factor_blocks(self, precision: Precision) -> Iterator[tuple[slice, Groups]]:
+        """The gradient of every example's nll, a block at a time."""
+        n_blocks = math.ceil(self.n_train / self.examples_at_once(1, precision, columns=0))
         size = math.ceil(self.n_train / n_blocks)
         for start in range(0, self.n_train, size):
             rows = slice(start, min(start + size, self.n_train))
-            y = self.targets(rows, "float32")
+            y = self.targets(rows, precision)
 
             def slope(outputs: torch.Tensor, y: torch.Tensor = y) -> torch.Tensor:
                 return grad(lambda z: self.nll(z, y).sum())(outputs)[:, None]
 
-            yield rows, grouped(self.gradients("float32").factors(rows, slope))
+            yield rows, grouped(self.gradients(precision).factors(rows, slope))

@@ -46,12 +46,13 @@ class Plan:
 
     Attributes:
         layers: to be recorded.
-        shared: paths of layers that see the same for every example (positions, say).
+        shared: paths of layers that see the same for every example (positions, say), and whether
+            this has an axis of one example; None if that is not known yet.
         followed: the parameters' names; all others are differentiated example by example.
     """
 
     layers: tuple[Layer, ...]
-    shared: frozenset[str] = frozenset()
+    shared: Mapping[str, bool | None] = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
 
     def without(self, names: set[str]) -> "Plan":
@@ -76,7 +77,7 @@ def layers_with_rules(module: nn.Module, names: Sequence[str]) -> Plan:
             wanted -= set(own.values())
         elif own:
             layers.append(Layer(path, part, own))
-    return Plan(tuple(layers), frozenset(), frozenset(wanted)).without(set())
+    return Plan(tuple(layers), {}, frozenset(wanted)).without(set())
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +146,13 @@ def record(plan: Plan, n: int, run: Callable[[], Tensor], *, guess: bool = False
     return recording
 
 
+def of_each(t: Tensor, n: int, *, one: bool | None) -> Tensor:
+    """What all of n examples see, once for each; ``one`` if it has an axis of one example."""
+    if one and len(t) != 1:
+        raise ValueError(f"what examples share has an axis of {len(t)} for them")
+    return t.expand(n, *t.shape[1 if one else 0 :])
+
+
 def input_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
     """The first tensor that a layer was called with, detached; None without one."""
     given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
@@ -160,13 +168,14 @@ def _hooks(recording: Recording, n: int, guess: bool) -> Any:
             module: nn.Module, args: Any, kwargs: Any, output: Tensor, layer: Layer = layer
         ) -> Tensor | None:
             a = input_of(args, kwargs)
-            if a is None or not isinstance(output, Tensor):  # no layer as rules know them
-                return None
-            plan = recording.plan
-            if guess and len(a) % n and len(output) % n:
-                recording.plan = plan = replace(plan, shared=plan.shared | {layer.path})
-            if layer.path in plan.shared:  # a copy for each example
-                a, output = (t.expand(n, *t.shape[t.shape[0] == 1 :]) for t in (a, output))
+            if a is None or not isinstance(output, Tensor) or not (a.ndim and output.ndim):
+                return None  # no layer as rules know them
+            shared = recording.plan.shared
+            if layer.path in shared or (guess and len(a) % n and len(output) % n):
+                one = shared.get(layer.path)
+                one = len(output) == 1 if one is None else one
+                recording.plan = replace(recording.plan, shared={**shared, layer.path: one})
+                a, output = (of_each(t, n, one=one) for t in (a, output))
             edge = _edge_of(output)
             if edge is not None:
                 recording.uses.append(Use(layer, a, edge, output.shape))
@@ -210,12 +219,10 @@ def checked_plan(
         plain: the gradients by name of one of the examples' outputs times a vector (C,).
         n: how many examples.
     """
-    first = _tried(plan, n, run, guess=True) or _tried(plan, n, run)
-    if first is None:
-        with torch.no_grad():
-            outputs = run()
-    else:
-        plan, outputs = first.plan, first.outputs.detach()
+    with torch.no_grad():
+        outputs = run()
+    first = _tried(plan, n, run, outputs, guess=True) or _tried(plan, n, run, outputs)
+    plan = plan if first is None else first.plan
     generator = torch.Generator().manual_seed(0)
     c = torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype).to(outputs.device)
     compared = sorted({0, n - 1})  # rules treat all alike
@@ -224,10 +231,12 @@ def checked_plan(
     # A layer that saw no axis of examples, or a wrong one, may see the same for all of them.
     odd = [x for x in plan.layers if plan.followed & frozenset(x.parameters.values()) - agreed]
     for layer in odd[:_TRIES]:
-        other = replace(plan, shared=plan.shared ^ {layer.path})
-        found = _agreed(_tried(other, n, run), c, reference)
-        if found > agreed:
-            plan, agreed = other, found
+        others = {path: one for path, one in plan.shared.items() if path != layer.path}
+        toggled = others if layer.path in plan.shared else {**others, layer.path: None}
+        other = _tried(replace(plan, shared=toggled), n, run, outputs)
+        found = _agreed(other, c, reference)
+        if other is not None and found > agreed:
+            plan, agreed = other.plan, found
     return plan.without(set(plan.followed - agreed))
 
 
@@ -235,13 +244,19 @@ _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, KeyError, Attribut
 
 
 def _tried(
-    plan: Plan, n: int, run: Callable[[], Tensor], *, guess: bool = False
+    plan: Plan, n: int, run: Callable[[], Tensor], outputs: Tensor, *, guess: bool = False
 ) -> Recording | None:
-    """The recording; None if the model does not run like this."""
+    """The recording; None if the model does not run like this, or with other outputs."""
     try:
-        return record(plan, n, run, guess=guess)
+        recording = record(plan, n, run, guess=guess)
     except _REFUSALS:
         return None
+    made = recording.outputs.detach()
+    if made.shape != outputs.shape:
+        return None
+    # A copy for each example may be taken for something else: for rows to be averaged, say.
+    off = (made - outputs).abs().amax() > AGREEMENT * outputs.abs().amax()
+    return None if recording.plan.shared and off else recording
 
 
 def _agreed(

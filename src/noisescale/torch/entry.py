@@ -85,10 +85,10 @@ def make_entry(module: nn.Module, call: Call, known: Mapping[int, str], *, compi
 
 
 def _checked(module: nn.Module, call: Call, plan: Plan) -> Plan:
-    n = min(call.n or 0, _CHECKED)
-    if not n:
+    if not call.n:
         raise ValueError("no tensor among its inputs has an axis of examples")
-    few = call.some(slice(0, n))
+    n = _CHECKED  # again and again if there are fewer: of one alone, any axis may be that of many
+    few = call.some(torch.arange(n) % call.n)
     fixed = fixed_values(module)
 
     def plain(i: int, c: Tensor) -> dict[str, Tensor]:

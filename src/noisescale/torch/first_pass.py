@@ -1,38 +1,32 @@
 """What one pass over the first example shows of a module, and what it refuses."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from noisescale.errors import InputError
+from noisescale.torch.calls import tensors
 from noisescale.torch.model import TorchModel
 
 _REPEATS = 8  # by which outputs that are random are seen to be, few as they may be
 
 
 class FirstPass(NamedTuple):
-    """The outputs' shape, whether parameters move them, how many numbers the layers returned."""
+    """The outputs' shape, whether parameters move them, the numbers that an example adds."""
 
     shape: tuple[int, ...]
     depends: bool
     numbers: int
 
 
-def first_pass(model: TorchModel, w: torch.Tensor, x: Any) -> FirstPass:
+def first_pass(model: TorchModel, w: torch.Tensor, inputs: Callable[[Any], Any]) -> FirstPass:
     """Of one example in float64; outputs that are not finite, or differ each time, are refused."""
-    sizes: list[int] = []
-
-    def count(module: torch.nn.Module, args: Any, output: Any) -> None:
-        sizes.append(_numbers(output))
-
-    hooks = [m.register_forward_hook(count) for m in model.twins["float64"].modules()]
+    x = inputs([0])
     before = _random_state(model.device)
-    try:
-        with torch.enable_grad():
-            outputs = model("float64", w.requires_grad_(), x)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with torch.enable_grad():
+        outputs = model("float64", w.requires_grad_(), x)
     check_finite(outputs)
     if not torch.equal(before, _random_state(model.device)):  # it drew random numbers: for what?
         with torch.no_grad():
@@ -42,7 +36,31 @@ def first_pass(model: TorchModel, w: torch.Tensor, x: Any) -> FirstPass:
                 "the module gives other outputs each time, in evaluation mode too: take out "
                 "what is random in it (F.dropout(x) needs training=self.training)."
             )
-    return FirstPass(tuple(outputs.shape), outputs.requires_grad, sum(sizes))
+    one, two = (_made(model, w, inputs([0] * n)) for n in (1, 2))
+    return FirstPass(tuple(outputs.shape), outputs.requires_grad, two - one)
+
+
+class _Made(TorchDispatchMode):  # type: ignore[misc]  # PyTorch says nothing of its type
+    """Keeps the memory behind every result, of modules and of functions, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages = dict[int, Any]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returned = func(*args, **(kwargs or {}))
+        for part in tensors(returned):
+            if part.layout is torch.strided:
+                storage = part.untyped_storage()
+                self.storages[storage.data_ptr()] = storage
+        return returned
+
+
+def _made(model: TorchModel, w: torch.Tensor, x: Any) -> int:
+    """Numbers in float64 that a pass takes, if nothing is freed before its end."""
+    with torch.no_grad(), _Made() as made:
+        model("float64", w, x)
+    return sum(int(storage.nbytes()) for storage in made.storages.values()) // 8
 
 
 def check_outputs(first: FirstPass) -> None:
@@ -71,11 +89,3 @@ def _random_state(device: torch.device) -> torch.Tensor:
     if device.type == "cuda":
         return torch.cuda.get_rng_state(device)
     return torch.get_rng_state()
-
-
-def _numbers(output: Any) -> int:
-    """How many a layer returns: a tensor, or several (a recurrent layer's states)."""
-    if isinstance(output, torch.Tensor):
-        return int(output.numel())
-    parts = output.values() if isinstance(output, dict) else output
-    return sum(map(_numbers, parts)) if isinstance(output, dict | tuple | list) else 0

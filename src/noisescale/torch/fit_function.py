@@ -9,8 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from noisescale.errors import InputError
-from noisescale.torch.train_function import Loss, outputs_of, trained
+from noisescale.checks import check_learning_rate, check_momentum, check_whole
+from noisescale.torch.train_function import (
+    Loss,
+    check_device,
+    check_function,
+    check_maker,
+    check_weight_decay,
+    outputs_of,
+    trained,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +59,8 @@ class TorchFit:
         def predict(x: NDArray[Any]) -> NDArray[np.float64]:
             shown = self.make_module().to(self.device) if module is None else module
             logits = outputs_of(shown, _tensor(x), self.device).double()
-            if module is None:  # training diverged: it has learnt nothing, and says so
+            if module is None or not torch.isfinite(logits).all():
+                # Training diverged: it has learnt nothing, and says so.
                 logits = torch.zeros_like(logits)
             if logits.ndim == 1 or logits.shape[1] == 1:  # one logit, of the second of two classes
                 return np.asarray(torch.sigmoid(logits.reshape(len(x))))
@@ -69,7 +78,7 @@ def fit_function(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     loss: Loss = torch.nn.functional.cross_entropy,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
 ) -> TorchFit:
     """A ``fit`` for :func:`noisescale.prequential_evidence`: a module trained by SGD.
 
@@ -86,13 +95,17 @@ def fit_function(
     >>> make = lambda: torch.nn.Linear(64, 10)
     >>> fit = fit_function(make, batch_size=30, learning_rate=0.1, steps=500, momentum=0.9)
     """
-    if isinstance(make_module, torch.nn.Module) or not callable(make_module):
-        raise InputError(
-            "make_module must be a function that makes a fresh module, such as lambda: "
-            f"torch.nn.Linear(784, 10), got {type(make_module).__name__}."
-        )
+    check_maker(make_module)
+    check_function("loss", loss)
     return TorchFit(
-        make_module, loss, batch_size, learning_rate, momentum, weight_decay, steps, device
+        make_module,
+        loss,
+        batch_size=check_whole("batch_size", batch_size, at_least=1),
+        learning_rate=check_learning_rate(learning_rate),
+        momentum=check_momentum(momentum),
+        weight_decay=check_weight_decay(weight_decay),
+        steps=check_whole("steps", steps, at_least=1),
+        device=check_device(device),
     )
 
 

@@ -12,18 +12,9 @@ table goes by the module's exact type: a subclass may compute something else.
 
 Modules that use a parameter elsewhere too, or in another layout, are found out by comparison with
 plain differentiation (:mod:`noisescale.torch.capture`), not here.
-
->>> import torch
->>> layer, a, b = torch.nn.Linear(3, 2), torch.ones(5, 3), torch.ones(5, 1, 2)
->>> squared_norms(layer, [(a, b)])  # of the weight's 6 ones and the bias's 2
-tensor([[8.],
-        [8.],
-        [8.],
-        [8.],
-        [8.]])
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +22,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from noisescale.torch.convolved import Convolved
-from noisescale.torch.factors import Factor, Formed, Lookup, Outer, Summed, added
+from noisescale.torch.factors import Factor, Formed, Lookup, Outer, Summed
 
-Use = tuple[Tensor, Tensor]  # inputs (n, ...) and output gradients (n, k, ...)
 Rule = Callable[[nn.Module, Tensor, Tensor], dict[str, Factor]]
 
 
@@ -46,33 +36,6 @@ def rule_of(layer: nn.Module) -> Rule | None:
         return None
     rule = RULES.get(kind) or NAMED_RULES.get(f"{kind.__module__}.{kind.__qualname__}")
     return _entry_by_entry if rule is None and _is_scale(layer) else rule
-
-
-def factors(layer: nn.Module, uses: Sequence[Use]) -> dict[str, Factor]:
-    """Of each of the layer's own parameters, by name, over all uses of the layer."""
-    rule = rule_of(layer)
-    if rule is None:
-        raise TypeError(f"no rule for a {type(layer).__name__}")
-    each = [rule(layer, a, b) for a, b in uses]
-    return {name: added([use[name] for use in each]) for name in each[0]}
-
-
-def per_example(layer: nn.Module, uses: Sequence[Use]) -> dict[str, Tensor]:
-    """The gradients themselves: (n, k, size) of each parameter."""
-    return {name: factor.gradients() for name, factor in factors(layer, uses).items()}
-
-
-def kernel(layer: nn.Module, uses: Sequence[Use], others: Sequence[Use]) -> Tensor:
-    """Products of the layer's gradients with those of other examples: (n k, n' k')."""
-    theirs = factors(layer, others)
-    parts = [factor.kernel(theirs[name]) for name, factor in factors(layer, uses).items()]
-    return torch.stack(parts).sum(dim=0)
-
-
-def squared_norms(layer: nn.Module, uses: Sequence[Use]) -> Tensor:
-    """Squared norms of the layer's gradients: (n, k)."""
-    parts = [factor.squared_norms() for factor in factors(layer, uses).values()]
-    return torch.stack(parts).sum(dim=0)
 
 
 def _linear(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Factor]:

@@ -34,13 +34,11 @@ class TorchModel:
     """The twins of a module and the names of its free parameters, in order."""
 
     def __init__(self, module: torch.nn.Module, select: Select | None = None) -> None:
-        if not isinstance(module, torch.nn.Module):
-            raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
+        module = unwrapped(module)
         if isinstance(module, torch.jit.ScriptModule):
             raise InputError(
                 "a ScriptModule cannot be differentiated here: give what it was made of."
             )
-        module = unwrapped(module)
         if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
             raise InputError(
                 f"the module's parameter {lazy[0]} has no shape yet: call the module once."
@@ -91,6 +89,8 @@ class TorchModel:
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
     """The module inside of wrappers that spread it over devices or compile it."""
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
     while True:
         if isinstance(module, PARALLEL):
             module = module.module

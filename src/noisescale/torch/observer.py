@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from noisescale.torch.calls import Call, loss_of, outputs_of
-from noisescale.torch.capture import Layer, input_of
+from noisescale.torch.capture import Layer, input_of, of_each
 from noisescale.torch.entry import Entry, Seen, make_entry
 from noisescale.torch.example_norms import (
     BATCH_NORMS,
@@ -215,7 +215,7 @@ class Observer:
             on_gradient(loss, self._safe(lambda b: self._loss_gradient(entry, seen, b)))
 
     def _keeper(self, entry: Entry, layer: Layer) -> Callable[..., Tensor | None]:
-        shared = layer.path in entry.plan.shared
+        shared, one = layer.path in entry.plan.shared, entry.plan.shared.get(layer.path)
 
         def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor | None:
             if (
@@ -228,9 +228,9 @@ class Observer:
             if a is None:
                 return None
             if shared:  # a copy for each example, which may be changed in place
-                a, z = (t.expand(n, *t.shape[t.shape[0] == 1 :]) for t in (a, z))
+                a, z = (of_each(t, n, one=one) for t in (a, z))
                 z = z.clone()
-            if not n or len(a) % n or len(z) % n:
+            if not n or not (a.ndim and z.ndim) or len(a) % n or len(z) % n:
                 if entry.unchecked is not None:
                     entry.leave_out(layer.parameters.values(), "they see no axis of examples")
                 self._trouble(f"layer '{layer.path}' sees no axis of {n} examples")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,11 +21,17 @@ from noisescale.evidence.curvature.roots import (
 from noisescale.evidence.occam.kernel import row_blocks
 from noisescale.evidence.pace import advance, attended, stage, tick
 from noisescale.evidence.prior import layers_of
-from noisescale.evidence.problem import LOG_CONCAVE, Array, Facts, Precision
+from noisescale.evidence.problem import (
+    LOG_CONCAVE,
+    Array,
+    Facts,
+    Precision,
+    with_estimated_noise,
+)
 from noisescale.evidence.rows import Rows
 from noisescale.evidence.select import Select
-from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens, noise_notes
-from noisescale.likelihood import estimated_precision, resolve_likelihood
+from noisescale.evidence.targets import check_targets, fitted_to, n_rows, n_tokens
+from noisescale.likelihood import Likelihood, resolve_likelihood
 from noisescale.torch.batches import (
     as_inputs,
     collect,
@@ -74,11 +80,7 @@ class TorchProblem(ByExamples):
         self.observed: NDArray[Any] = observed
         self.y = torch.from_numpy(observed)
         self.likelihood = fitted_to(chosen, shape)
-        if chosen.estimated:
-            residuals = self.outputs(slice(None)) - observed.reshape(self.n_train, -1)
-            squares = float((residuals**2).sum())
-            precision = estimated_precision(squares, observed.size)
-            self.likelihood = chosen.with_noise(precision)
+        self.likelihood = with_estimated_noise(self).likelihood
         self.nll = nll_of(self.likelihood)
         self._check_nll()
 
@@ -94,8 +96,8 @@ class TorchProblem(ByExamples):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What estimates, labels and normalisation do to the result."""
-        twin, notes = self.model.twins["float64"], list(noise_notes(self.likelihood))
+        """What labels and normalisation do to the result."""
+        twin, notes = self.model.twins["float64"], []
         if self._shifted:
             notes.append("labels are those of the next token, as in transformers' own loss.")
         once = normalisation_notes(twin, self.shapes, lambda: self._raw_outputs(slice(0, 1)))
@@ -172,7 +174,6 @@ class TorchProblem(ByExamples):
 
     def nll_function(self, precision: Precision) -> Callable[[Array], tuple[float, Array]]:
         """The summed nll and its gradient at any flat parameters, finite or not."""
-        stage("descent")
         return lambda w: self._passed(precision, w)[:2]
 
     def _passed(self, precision: Precision, w: Array) -> tuple[float, Array, list[Array]]:
@@ -250,14 +251,14 @@ class TorchProblem(ByExamples):
 
     @cached_property
     def activations(self) -> int:
-        """Numbers that one example adds to a forward pass: the outputs of all submodules."""
+        """Numbers that one example adds to a forward pass: all that is computed on the way."""
         of_inputs = (int(part[0].numel()) for part in leaves(self.x))
-        return max(2 * self._first.numbers, *of_inputs, 1)
+        return max(self._first.numbers, *of_inputs, 1)
 
     @cached_property
     def _first(self) -> FirstPass:
         w = self.tensor(self.w, "float64")
-        return first_pass(self.model, w, self.inputs(slice(0, 1), "float64"))
+        return first_pass(self.model, w, lambda rows: self.inputs(rows, "float64"))
 
     def roots(self) -> Array | None:
         """R (N, k, C), of tokens (N, T, k, C); None if some nll is not convex in its outputs."""
@@ -296,16 +297,16 @@ class TorchProblem(ByExamples):
 
         return to_numpy(self.ways.directions(one)(self.tensor(directions, "float64")))
 
-    def second_moments(self) -> LinearOperator:
-        """sum_i g_i g_i' as products in float32, (p, p)."""
-        w = self.tensor(self.w, "float32")
+    def second_moments(self, precision: Precision = "float32") -> LinearOperator:
+        """sum_i g_i g_i' as products, (p, p)."""
+        w = self.tensor(self.w, precision)
 
         def product(rows: slice, v: torch.Tensor) -> torch.Tensor:
-            function = self._nll_each("float32", rows)
+            function = self._nll_each(precision, rows)
             _, pull_back = vjp(function, w)
             return pull_back(self.ways.along(function, w, v))[0]
 
-        return self._summed(product, "float32")
+        return self._summed(product, precision)
 
     def _check_nll(self) -> None:
         """A user's nll must give one number an example: a broadcast would pass unnoticed."""
@@ -398,6 +399,12 @@ class TorchProblem(ByExamples):
         """The same problem at other flat parameters; the module's copies are shared."""
         other = self.fresh()
         vars(other)["w"] = np.asarray(w, np.float64)  # in place of what is cached
+        return other
+
+    def under(self, likelihood: Likelihood) -> Self:
+        """The same problem under another likelihood."""
+        other = self.fresh()
+        other.likelihood, other.nll = likelihood, nll_of(likelihood)
         return other
 
     def with_inputs(self, x: Any) -> "TorchProblem":

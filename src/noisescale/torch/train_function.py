@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noisescale.checks import check_choice
+from noisescale.checks import check_choice, check_number, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.jobs.identity import Identity, identity_of
 from noisescale.seeds import random_stream
@@ -31,6 +31,40 @@ def accuracy(outputs: torch.Tensor, y: torch.Tensor) -> float:
     return float((outputs.argmax(1) == y).float().mean())
 
 
+def check_device(device: str | torch.device) -> str:
+    """Where to train, if PyTorch knows it; whether a machine has it shows when one trains there."""
+    try:
+        found = torch.device(device) if isinstance(device, str | torch.device) else None
+    except RuntimeError:
+        found = None
+    if found is None or found.type == "meta":  # which computes nothing
+        raise InputError(
+            f"device must be one that PyTorch computes on, such as 'cpu' or 'cuda', got "
+            f"{shown(device)}."
+        )
+    return str(found)
+
+
+def check_maker(make_module: Callable[[], torch.nn.Module]) -> None:
+    """Refuses a module in place of the function that makes it."""
+    if isinstance(make_module, torch.nn.Module) or not callable(make_module):
+        raise InputError(
+            "make_module must be a function that makes a fresh module, such as lambda: "
+            f"torch.nn.Linear(784, 10), got {type(make_module).__name__}."
+        )
+
+
+def check_weight_decay(value: float) -> float:
+    """Of ``torch.optim.SGD``."""
+    return check_number("weight_decay", value, "at least 0", lambda v: v >= 0)
+
+
+def check_function(name: str, given: Any) -> None:
+    """Refuses what cannot be called."""
+    if not callable(given):
+        raise InputError(f"{name} must be a function, got {type(given).__name__}.")
+
+
 def trained(
     make_module: Callable[[], torch.nn.Module],
     data: Tensors,
@@ -42,7 +76,8 @@ def trained(
     seed: int,
     device: str,
 ) -> torch.nn.Module | None:
-    """A fresh module after so many updates; None if training diverged."""
+    """A fresh module after so many updates; None if training diverged in any of them."""
+    check_whole("steps", steps, at_least=1)
     torch.manual_seed(seed)
     module = make_module().to(device)
     optimiser = make_optimiser(module.parameters())
@@ -50,15 +85,20 @@ def trained(
     rng = random_stream(seed, "batches")
     batches = BatchStream("without_replacement", n_train=len(y), batch_size=batch_size, rng=rng)
     module.train()
+    fine = torch.ones((), dtype=torch.bool, device=device)
     for step in range(1, steps + 1):
         batch = torch.from_numpy(batches.take(1)[0].astype(np.int64)).to(device)
         optimiser.zero_grad()
         value = loss(_outputs(module, taken(x, batch)), y[batch])
         value.backward()
         optimiser.step()
-        if (step % _LOOK == 0 or step == steps) and not torch.isfinite(value):
+        fine = fine & torch.isfinite(value.detach()).all()
+        if step % _LOOK == 0 and not fine:
             return None
-    return module
+    # The last update may be the one that diverges, which no loss has seen.
+    left = (*module.parameters(), *module.buffers())
+    finite = [torch.isfinite(t).all().to(device) for t in left if t.is_floating_point()]
+    return module if torch.stack([fine, *finite]).all() else None
 
 
 def outputs_of(module: torch.nn.Module, x: Any, device: str) -> torch.Tensor:
@@ -159,7 +199,7 @@ def train_function(
     metric: Metric = accuracy,
     optimizer: str = "sgd",
     weight_decay: float = 0.0,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
 ) -> TorchTrainFunction:
     """A function to tune, for a PyTorch module trained by ``torch.optim.SGD`` or ``AdamW``.
 
@@ -175,13 +215,12 @@ def train_function(
         device: where to train. With a GPU, tune with ``accelerator=True``.
     """
     check_choice("optimizer", optimizer, ("sgd", "adamw"))
+    weight_decay, device = check_weight_decay(weight_decay), check_device(device)
     if optimizer == "adamw" and weight_decay:
         raise InputError("AdamW's weight decay is tuned: give it to tune_large_batch instead.")
-    if isinstance(make_module, torch.nn.Module) or not callable(make_module):
-        raise InputError(
-            "make_module must be a function that makes a fresh module, such as lambda: "
-            f"torch.nn.Linear(784, 10), got {type(make_module).__name__}."
-        )
+    check_maker(make_module)
+    check_function("loss", loss)
+    check_function("metric", metric)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made = make_module()

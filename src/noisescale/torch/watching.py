@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.checks import check_choice, check_flag, check_number, check_whole
 from noisescale.noise.watch.pace import Pace, Pilot, Timings, choose
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
@@ -69,7 +69,7 @@ class Watch(NoiseRecord):
             None if examples is None else check_whole("examples", examples, at_least=1),
         )
         self._pace: Pace | None = None if every is None and examples is None else given
-        self.per_layer = bool(per_layer)
+        self.per_layer = check_flag("per_layer", per_layer)
         compiled = watched.is_compiled(model)
         self._distributed = any(isinstance(m, DistributedDataParallel) for m in model.modules())
         self._observer = Observer(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noisescale.checks import check_number
+from noisescale.checks import check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence import weight_decay
 from noisescale.torch.model import unwrapped
@@ -45,6 +45,7 @@ def prior_precision_of(
         raise InputError(
             f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}."
         )
+    check_whole("n_train", n_train, at_least=1)
     if undecayed is not None:
         check_number("undecayed", undecayed, "above 0", lambda v: v > 0)
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from noisescale.arrays import check_data, check_params, count_examples
+from noisescale.checks import check_callable
 from noisescale.likelihood import LIKELIHOODS, Likelihood
 from noisescale.training.evaluation import (
     ApplyFn,
@@ -79,6 +80,8 @@ def follow(
     callback: Callable[[Waypoint], None] | None,
 ) -> TrainResult:
     """Walk through the schedule of evaluations, or until something is not finite."""
+    if callback is not None:
+        check_callable("callback", callback)
     settings = setup.settings
     history: list[Evaluation] = []
     done = 0

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_choice, check_whole, shown
+from noisescale.checks import check_choice, check_list, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
@@ -62,14 +62,11 @@ class DenseNetwork:
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        wanted = "widths must be two or more positive numbers, such as (784, 800, 10)"
-        try:
-            given = tuple(self.widths)
-        except TypeError:
-            raise InputError(f"{wanted}, got {shown(self.widths)}.") from None
+        wanted = "two or more positive numbers, such as (784, 800, 10)"
+        given = check_list("widths", self.widths, wanted)
         widths = tuple(check_whole("a layer's width", width, at_least=1) for width in given)
         if len(widths) < 2:
-            raise InputError(f"{wanted}, got {shown(self.widths)}.")
+            raise InputError(f"widths must be {wanted}, got {shown(self.widths)}.")
         object.__setattr__(self, "widths", widths)
 
     def init(self, seed: int, initialisation: str = "glorot_uniform") -> LayerParams:
@@ -93,7 +90,12 @@ class DenseNetwork:
 
     def input_weights(self, params: LayerParams) -> jax.Array:
         """The matrix that multiplies the features, one row a feature."""
-        return params[0]["w"]
+        try:
+            return params[0]["w"]
+        except (TypeError, LookupError):
+            raise InputError(
+                f"params must be those of a DenseNetwork, as its init gives, got {shown(params)}."
+            ) from None
 
     def with_input_weights(self, params: LayerParams, weights: jax.Array) -> LayerParams:
         """The ``params`` with this matrix in its place."""

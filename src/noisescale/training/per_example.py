@@ -31,11 +31,11 @@ class Sums(NamedTuple):
     squares: Any  # as params
 
 
-def blocks(apply_fn: ApplyFn, params: Any, n_examples: int, n_features: int) -> Iterator[slice]:
-    """Rows that fit into a block of memory together."""
+def blocks(apply_fn: ApplyFn, params: Any, n_examples: int, numbers: int) -> Iterator[slice]:
+    """Rows that fit into a block of memory together, of so many numbers beside the gradient."""
     n_params = sum(leaf.size for leaf in jax.tree.leaves(params))
     network = as_dense(apply_fn)
-    width = n_params + n_features if network is None else 3 * sum(network.widths)
+    width = n_params + numbers if network is None else 3 * sum(network.widths)
     rows = int(np.clip(_BLOCK_BYTES // (4 * width), 1, n_examples))
     return (slice(start, start + rows) for start in range(0, n_examples, rows))
 

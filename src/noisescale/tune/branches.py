@@ -2,8 +2,9 @@
 
 import hashlib
 import math
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from noisescale.errors import InputError
 from noisescale.jobs.keyed import Keyed
 from noisescale.jobs.packing import unpack
 from noisescale.jobs.record import guarded
@@ -59,12 +61,41 @@ class Branch(Keyed):
         return None if loss is None else (-loss, f"loss {loss:.4g} at B = {self.batch_size}")
 
 
-def file_digest(checkpoint: Any) -> str:
-    """The content of the file that a checkpoint names; empty if it names none."""
-    if isinstance(checkpoint, (str, Path)) and Path(checkpoint).is_file():
-        with Path(checkpoint).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    return ""
+def content_digest(checkpoint: Any) -> str:
+    """The content of the file or folder that a checkpoint names; empty if it names none."""
+    if not isinstance(checkpoint, (str, os.PathLike)):
+        return ""
+    path = Path(checkpoint)
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except (OSError, ValueError):  # a text that could be no path
+        return ""
+    try:
+        if is_file:
+            return _file_digest(path)
+        files = sorted(_files(path, set())) if is_folder else []
+        lines = [f"{_file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files]
+        whole = "".join(lines).encode(errors="surrogateescape")
+        return hashlib.sha256(whole).hexdigest() if is_folder else ""
+    except OSError as error:
+        raise InputError(
+            f"the checkpoint {checkpoint} cannot be read ({error.filename}: {error.strerror})."
+        ) from None
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(folder: Path, above: set[Path]) -> Iterator[Path]:
+    """All files in a folder and below, through links too, but not round in a circle."""
+    here = folder.resolve()
+    for path in folder.iterdir() if here not in above else ():
+        if path.is_file():
+            yield path
+        elif path.is_dir():
+            yield from _files(path, {*above, here})
 
 
 def run_branches(packed: bytes, branches: list[dict[str, Any]]) -> list[dict[str, Any]]:

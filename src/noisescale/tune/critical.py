@@ -11,29 +11,36 @@ paired by seed, by the tuner's statistics. Up to where is it the same?
 """
 
 import functools
-import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
+from noisescale.checks import (
+    check_callable,
+    check_choice,
+    check_learning_rate,
+    check_list,
+    check_number,
+    check_whole,
+)
 from noisescale.errors import InputError
 from noisescale.jobs.execution import complete
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
-from noisescale.jobs.store import RunStore, make_folder
+from noisescale.jobs.record import last_line
+from noisescale.jobs.store import RunStore, opened
 from noisescale.noise.watch.ratio import RunningRatio
-from noisescale.tune.branches import WORK, Branch, TrainFrom, file_digest
+from noisescale.tune.branches import WORK, Branch, TrainFrom, content_digest
+from noisescale.tune.comparison import compare, usual_spread
 from noisescale.tune.critical_result import BatchOutcome, CriticalBatch, Meaning
-from noisescale.tune.decide import paired_difference, usual_spread
 from noisescale.uncertainty import Estimate, mean_of
 
 Array = NDArray[np.float64]
+_MOST_SIZES = 1_000
 _MISFIT = 0.25  # a line so far off describes something else
 _MEANING: dict[str, Meaning] = {
     "fell": "worse",
@@ -68,7 +75,8 @@ def measure_critical_batch(
             n_examples, seed)``: it trains on for ``n_examples`` examples and returns pairs
             (examples seen since the checkpoint, loss), best from 0 on; the loss is one that batch
             sizes share, as on held-out data.
-        checkpoint: its first argument, whatever that is; of large ones the path.
+        checkpoint: its first argument, whatever that is; of large ones the path of a file or
+            folder, which a store knows by its content.
         batch_sizes: two or more; the smallest is the reference.
         learning_rate: at the smallest batch size.
         n_examples: that every branch sees.
@@ -92,7 +100,9 @@ def measure_critical_batch(
     >>> round(found.critical_batch_size.value)
     100
     """
-    sizes = sorted({check_whole("a batch size", size, at_least=1) for size in batch_sizes})
+    what = "a list such as [16, 64, 256]"
+    listed = check_list("batch_sizes", batch_sizes, what, at_most=_MOST_SIZES)
+    sizes = sorted({check_whole("a batch size", size, at_least=1) for size in listed})
     if len(sizes) < 2:
         raise InputError(f"batch_sizes must be two or more, got {sizes}.")
     n_examples = check_whole("n_examples", n_examples, at_least=1)
@@ -106,8 +116,7 @@ def measure_critical_batch(
     rates = _rates(sizes, check_learning_rate(learning_rate), rule, up_to)
     n_seeds = check_whole("seeds", seeds, at_least=2)
     first = check_whole("first_seed", first_seed, at_least=0)
-    if not callable(train_from):
-        raise InputError(f"train_from must be a function, got {type(train_from).__name__}.")
+    check_callable("train_from", train_from)
     bound = functools.partial(train_from, checkpoint)
     named, notes = identity(bound), []
     if named.unknown is not None and store is not None:
@@ -115,10 +124,11 @@ def measure_critical_batch(
             f"stored branches are not used, and these will not be: whether {named.unknown} is the "
             "same as before cannot be told"
         )
+    name = named.name + content_digest(checkpoint)
     branches = [
         [
             Branch(
-                function=named.name + file_digest(checkpoint),
+                function=name,
                 batch_size=size,
                 learning_rate=rate,
                 n_examples=n_examples,
@@ -165,16 +175,10 @@ def _made(
 ) -> tuple[list[list[Array | None]], float]:
     """The curve of every branch, (points, 2), None if it diverged; and the seconds they took."""
     runs = {branch.key: branch for row in branches for branch in row}
-    with ExitStack() as closing:
-        if store is None:
-            store = closing.enter_context(tempfile.TemporaryDirectory())
-        if not isinstance(store, RunStore):
-            if not Path(store).suffix:  # a folder's name
-                make_folder(Path(store))
-            store = closing.enter_context(RunStore(store, write=True))
+    with opened(store) as runs_store:
         frame = complete(
             runs,
-            store,
+            runs_store,
             (WORK, packed),
             executor,
             workers=workers,
@@ -187,11 +191,11 @@ def _made(
             raise InputError(
                 f"train_from(batch_size={branch.batch_size}, learning_rate="
                 f"{branch.learning_rate:g}, seed={branch.seed}) failed: "
-                f"{str(row['error']).strip().splitlines()[-1]}."
+                f"{last_line(row['error'])}."
             )
         points = {
             key: part[["step", "loss"]].to_numpy(float)
-            for key, part in store.curves(runs).groupby("key")
+            for key, part in runs_store.curves(runs).groupby("key")
         }
         good = frame["status"] == "done"
         curves = [[points[b.key] if good[b.key] else None for b in row] for row in branches]
@@ -242,7 +246,7 @@ def analyse(
             examples=mean_of(e).interval(),
         )
         for size, rate, row, e in zip(sizes, rates, losses, crossed, strict=True)
-        for d in [paired_difference(-row, -losses[0], usual)]
+        for d in [compare(-row, -losses[0], None, usual=usual)]
     )
     critical, misfit = _line(np.array(sizes, float)[usable], crossed[usable])
     if misfit > _MISFIT:

@@ -21,6 +21,7 @@ _KINDS = {
     (2, "square_root"): ("stage 2: by the square root", "C1"),
     (2, "half_life"): ("stage 2: by the half-life", "C2"),
     (3, "batch_size"): ("stage 3: nearby", "C3"),
+    (4, "seeds"): ("stage 4: fresh seeds", "C4"),
 }
 
 

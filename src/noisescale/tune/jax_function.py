@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from noisescale.checks import check_choice
+from noisescale.arrays import count_examples
+from noisescale.checks import check_callable, check_choice
 from noisescale.jobs.identity import Identity, identity_of
 
 Pair = tuple[ArrayLike, ArrayLike]
@@ -77,9 +78,29 @@ def train_function(
         metric: ``"accuracy"``, or ``"log_likelihood"`` per example.
         likelihood, prior_precision, sampler: as in :func:`noisescale.train`.
     """
+    from noisescale.training import Settings
+
+    check_callable("apply_fn", apply_fn)
+    check_callable("init", init)
     check_choice("metric", metric, ("accuracy", "log_likelihood"))
+    n_train = count_examples(train_data, "train_data")
+    count_examples(validation_data, "validation_data")
     arrays = [np.asarray(array) for array in (*train_data, *validation_data)]
-    settings = {"likelihood": likelihood, "prior_precision": prior_precision, "sampler": sampler}
+    settings: dict[str, Any] = {
+        "likelihood": likelihood,
+        "prior_precision": prior_precision,
+        "sampler": sampler,
+    }
+    Settings(  # refuses what is wrong
+        learning_rate=1.0,
+        batch_size=1,
+        momentum=0.0,
+        n_train=n_train,
+        steps=0,
+        cost_convention="per_example",
+        seed=0,
+        **settings,
+    )
     return JaxTrainFunction(
         apply_fn,
         init,

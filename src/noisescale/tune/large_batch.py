@@ -1,19 +1,18 @@
 """The public face of the tuner: what users may ask for, checked."""
 
-import tempfile
 import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from noisescale.checks import check_number, check_whole
+from noisescale.checks import check_list, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.jobs.engines import Engine, engine_for
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
-from noisescale.jobs.store import RunStore, make_folder
+from noisescale.jobs.store import RunStore, opened
 from noisescale.tune.function import TrainFunction, check_function, interface_of
 from noisescale.tune.margin import MarginTuner
 from noisescale.tune.procedure import Plan, Tuner, TuneWarning
@@ -31,6 +30,7 @@ def tune_large_batch(
     *,
     epochs: float,
     tolerance: float | None = 0.002,
+    confirm: bool = True,
     start: Any = None,
     learning_rate: float | None = None,
     momentum: float | None = None,
@@ -62,6 +62,11 @@ def tune_large_batch(
         epochs: the length of every run; ``steps`` is ``epochs * n_train / batch_size``.
         tolerance: the loss of score that you accept. A larger batch is taken when it is shown, at
             95 %, to lose no more. None takes it as long as no fall is told from noise.
+        confirm: compare what was taken once more with the best recipe of stage 1, by ``max_seeds``
+            seeds that nothing has seen: a batch about half way to the largest, then the largest.
+            What is not shown to lose no more is not recommended, so that 95 % holds for the whole
+            call, not for each comparison alone. The budget keeps what this takes. Without a
+            tolerance there is nothing to confirm.
         start: a :class:`noisescale.Recipe` or ``AdamRecipe``, a batch size such as the prediction
             of a :class:`noisescale.BatchSizeLaw` or a measured critical batch size: stage 1 then
             begins with half of it, itself and twice it.
@@ -101,6 +106,8 @@ def tune_large_batch(
         raise InputError(f"largest_batch must be at most n_train, {n_train}, got {limit}.")
     n_seeds = check_whole("seeds", seeds, at_least=2)
     epochs = check_number("epochs", epochs, "above 0", lambda v: v > 0)
+    if epochs > (most := 2**62 / n_train):
+        raise InputError(f"epochs must be at most {most:.3g}, 2**62 updates, got {epochs:g}.")
     if tolerance is not None:
         tolerance = check_number("tolerance", tolerance, "at least 0", lambda v: v >= 0)
     given = {
@@ -120,6 +127,7 @@ def tune_large_batch(
         sizes=_first_sizes(batch_sizes if near is None else around(near, limit), limit),
         limit=limit,
         tolerance=tolerance,
+        confirm=confirm,
         spacing=4 if near is None else 2,
         seeds=n_seeds,
         max_seeds=max(check_whole("max_seeds", max_seeds, at_least=2), n_seeds),
@@ -131,12 +139,7 @@ def tune_large_batch(
         shown = closing.enter_context(chosen_progress(progress))
         keeps = store is not None
         own = not isinstance(store, RunStore)  # one that others share has others' runs
-        if store is None:
-            store = closing.enter_context(tempfile.TemporaryDirectory())
-        if not isinstance(store, RunStore):
-            if not Path(store).suffix:  # a folder's name
-                make_folder(Path(store))
-            store = closing.enter_context(RunStore(store, write=True))
+        store = closing.enter_context(opened(store))
         named = identity(train)
         function, told = named.name, list[str]()
         if keeps and (own or reuse or named.unknown is not None):
@@ -176,9 +179,12 @@ def _engine(
 
 def _first_sizes(given: Iterable[int] | None, limit: int) -> tuple[int, ...]:
     if given is None:
-        sizes = {min(size, limit) for size in _FIRST}
+        # Where the usual ones leave too little room, half and a quarter of what is allowed.
+        small = {limit, limit // 2, max(1, limit // 4)}
+        sizes = small if limit < _FIRST[1] else {min(size, limit) for size in _FIRST}
     else:
-        sizes = {check_whole("a batch size", size, at_least=1) for size in given}
+        listed = check_list("batch_sizes", given, "a list such as [16, 32]")
+        sizes = {check_whole("a batch size", size, at_least=1) for size in listed}
         if sizes and max(sizes) > limit:
             raise InputError(f"a batch size must be at most {limit}, got {max(sizes)}.")
     if len(sizes) < 2:

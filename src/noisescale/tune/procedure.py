@@ -17,7 +17,15 @@ from noisescale.errors import InputError
 from noisescale.jobs.progress import Progress
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.sweep.peak import find_peak
-from noisescale.tune.decide import Array, Difference, paired_difference, usual_spread
+from noisescale.tune.comparison import (
+    ERROR,
+    Array,
+    Difference,
+    compare,
+    error_of_a_look,
+    looks,
+    usual_spread,
+)
 from noisescale.tune.result import Decision, TuneResult, in_words
 from noisescale.tune.scores import AnyRecipe, BudgetSpentError, Trials, means, peak_frame
 from noisescale.uncertainty import Estimate, mean_of
@@ -45,7 +53,13 @@ class Plan:
     seeds: int
     max_seeds: int
     tolerance: float | None = None
+    confirm: bool = True
     spacing: int = 4  # ratio of the first batch sizes, by which they are widened too
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """At how many seeds a comparison may end."""
+        return looks(self.seeds, self.max_seeds)
 
     @property
     def ways(self) -> tuple[str, ...]:
@@ -71,10 +85,12 @@ class Tuner:
     scores: Array = field(default_factory=lambda: np.empty((0, 0)))
     resolved: bool = False  # whether these have a peak
     constant: float | None = None  # the score, if it is the same for all of them
+    broken: list[AnyRecipe] = field(default_factory=list)  # gave no score in some seed
+    unsound: str | None = None  # why the recommendation is none, if all that was taken broke down
 
     def run(self) -> TuneResult:
         """All stages, or as many as the budget allows."""
-        complete = True
+        told, complete = "", True
         try:
             self._find_batch_size()
             if self.constant is None:
@@ -82,17 +98,15 @@ class Tuner:
                     self.base = self.current
                     self._grow(way)
                 self._retune()
-                told = self._told()
-            else:
-                told = "No larger batch was tried: a score that never changes tells none apart."
         except BudgetSpentError as spent:
             if self.current is None:
                 raise InputError(
                     f"the budget was spent before anything could be decided: {spent}; give it more."
                 ) from spent
-            complete = False
-            told = f"Stopped early: {spent}. This is the best recipe so far."
-        return self._result(complete, told)
+            told, complete = f"Stopped early: {spent}. ", False
+        complete = self._finish(complete) and complete
+        self._leave_out_broken()
+        return self._result(complete, told + self._told(complete))
 
     # Stage 1 ------------------------------------------------------------------------------------
 
@@ -140,27 +154,40 @@ class Tuner:
         sizes = sorted({*sizes, *finer})
         return sizes, self._scores_at(rate, sizes)
 
+    def _scores(self, recipes: list[AnyRecipe], n_seeds: int, *, skip: int = 0) -> Array:
+        """(recipes, seeds), after the first ``skip`` seeds; what breaks down is remembered."""
+        scores = self.trials.scores(recipes, n_seeds, skip)
+        rows = zip(recipes, scores, strict=True)
+        self.broken += [recipe for recipe, row in rows if np.isnan(row).any()]
+        return scores
+
     def _settle(self, rate: float, sizes: list[int], scores: Array) -> None:
         """The optimum of stage 1, with words for a curve that has none."""
         self._suspect(rate, scores)
         self.sizes, self.scores, self.usual = sizes, scores, usual_spread(scores)
         peak = find_peak(peak_frame(sizes, scores), metric="score")
         self.resolved = peak.undetermined is None
+        observed = sizes[int(np.argmax(means(scores)))]
         if peak.undetermined is None:
             assert peak.fitted is not None
             best = min(max(round(peak.fitted), 1), self.plan.limit)
             why = f"the score peaks at B = {peak.estimate}"
         else:
-            best, why = self._without_peak(sizes, scores, peak.undetermined)
+            best, why = observed, self._without_peak(sizes, scores, peak.undetermined)
+        row = self._scores([self._recipe(rate, best)], self.plan.seeds)[0]
+        if broken := int(np.isnan(row).sum()):
+            why += f", but B = {best} gave no score in {broken} of {len(row)} seeds: the best "
+            why += "observed is taken"
+            sizes, scores = [*sizes, best], np.vstack([scores, row])
+            best, row = observed, scores[sizes.index(observed)]
         self.start = self.current = self.reference = self._recipe(rate, best)
-        for size, row in zip(sizes, scores, strict=True):
+        for size, other in zip(sizes, scores, strict=True):
             if size != best:
-                self._record(1, "batch_size", self._recipe(rate, size), row, None, False, "")
-        row = self.trials.scores([self.start], self.plan.seeds)[0]
+                self._record(1, "batch_size", self._recipe(rate, size), other, None, False, "")
         self._record(1, "batch_size", self.start, row, None, True, why)
 
-    def _without_peak(self, sizes: list[int], scores: Array, reason: str) -> tuple[int, str]:
-        """The best size observed, and why it is no more than that."""
+    def _without_peak(self, sizes: list[int], scores: Array, reason: str) -> str:
+        """Why the best size observed is no more than that."""
         k = int(np.argmax(means(scores)))
         told = f"no peak is resolved ({reason}): the best observed is taken"
         if self.constant is not None:
@@ -175,7 +202,7 @@ class Tuner:
                 f"the score falls from the smallest batch tried on, {sizes[k]}: a higher learning "
                 "rate would have its best batch above"
             )
-        return sizes[k], told
+        return told
 
     def _suspect(self, rate: float, scores: Array) -> None:
         """Scores that never change betray an argument without effect, or training that fails."""
@@ -202,8 +229,7 @@ class Tuner:
         while (larger := self._larger(via)) is not None:
             assert self.reference is not None
             self.progress.line(f"stage 2: B = {larger.batch_size}, {words} with it")
-            scores, reference = self._judge(larger, self.reference)
-            found = self._compare(scores, reference)
+            scores, found = self._judge(larger, self.reference)
             accepted = found.finding in ("held", "rose")
             why = reason(found, scores)
             self._record(2, via, larger, scores, found, accepted, why)
@@ -232,22 +258,22 @@ class Tuner:
         return replace(scaled, notes=())  # its own are worked out anew
 
     def _judge(
-        self, candidate: AnyRecipe, reference: AnyRecipe, *, rise: bool = False
-    ) -> tuple[Array, Array]:
-        """Scores of both by seed, with more seeds while the decision is close.
+        self, candidate: AnyRecipe, reference: AnyRecipe, *, rise: int = 0
+    ) -> tuple[Array, Difference]:
+        """Scores of the candidate, and how it compares, with more seeds while that is close.
 
-        With ``rise`` it is a rise that must be certain, else a fall.
+        With ``rise`` it is a rise that must be certain, of one among so many; else a fall.
         """
-        n = self.plan.seeds
-        while True:
-            scores = self.trials.scores([candidate, reference], n)
-            found = self._compare(scores[0], scores[1])
+        for n in self.plan.looks:
+            scores = self._scores([candidate, reference], n)
+            alpha = error_of_a_look(self.plan.looks)
+            found = self._compare(*scores, alpha=alpha, among=max(rise, 1))
             close = found.finding == "unclear"
             if rise:
                 close = found.finding == "held" and found.mean > found.std
-            if not close or n == self.plan.max_seeds:
-                return scores[0], scores[1]
-            n = min(n + 2, self.plan.max_seeds)
+            if not close:
+                break
+        return scores[0], found
 
     # Stage 3 ------------------------------------------------------------------------------------
 
@@ -257,12 +283,11 @@ class Tuner:
         centre = self.current
         nearby = self._nearby(centre)
         self.progress.line(f"stage 3: batch sizes near {centre.batch_size}")
-        self.trials.scores([centre, *nearby], self.plan.seeds)  # side by side
+        self._scores([centre, *nearby], self.plan.seeds)  # side by side
         best = (0.0, centre)
         judged = []
         for recipe in nearby:
-            scores, reference = self._judge(recipe, centre, rise=True)
-            found = self._compare(scores, reference)
+            scores, found = self._judge(recipe, centre, rise=len(nearby))
             judged.append((recipe, scores, found))
             if found.finding == "rose":
                 best = max(best, (found.mean, recipe), key=lambda pair: pair[0])
@@ -284,14 +309,43 @@ class Tuner:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _compare(self, scores: Array, reference: Array, among: int = 1) -> Difference:
-        return paired_difference(scores, reference, self.usual, self.plan.tolerance, among)
+    def _compare(
+        self, scores: Array, reference: Array, *, alpha: float = ERROR, among: int = 1
+    ) -> Difference:
+        tau = self.plan.tolerance
+        return compare(scores, reference, tau, usual=self.usual, alpha=alpha, among=among)
+
+    def _finish(self, complete: bool) -> bool:
+        """What comes after the stages, whether or not the budget was enough for them."""
+        return True
+
+    def _leave_out_broken(self) -> None:
+        """Never recommend what gave no score in some seed: rather what was taken before it."""
+        assert self.current is not None
+        if self.current not in self.broken:
+            return
+        left = [d for d in self.trail if d.recipe not in self.broken]
+        told = f"{in_words(self.current)} gave no score in some of its runs"
+        if not left:
+            raise InputError(
+                f"{told}, and so did every recipe that was tried: training is not stable, so there "
+                "is nothing to recommend."
+            )
+        self.notes.append(f"{told}, so it is not recommended")
+        taken = [d.recipe for d in left if d.accepted]
+        if self.current == self.start or not taken:
+            self.unsound = (
+                f"{told}, so that larger batches have nothing to be compared with: make training "
+                "stable there, or give another learning_rate; of the others this scored best."
+            )
+            taken = [max(left, key=lambda d: d.score).recipe]
+        self.current = taken[-1]
 
     def _recipe(self, rate: float, size: int) -> AnyRecipe:
         return replace(self.plan.first, learning_rate=rate, batch_size=size, notes=())
 
     def _scores_at(self, rate: float, sizes: list[int]) -> Array:
-        return self.trials.scores([self._recipe(rate, s) for s in sizes], self.plan.seeds)
+        return self._scores([self._recipe(rate, s) for s in sizes], self.plan.seeds)
 
     def _record(
         self,
@@ -322,7 +376,11 @@ class Tuner:
         if why:
             self.progress.decided(f"stage {stage}: {in_words(recipe)}: {why}")
 
-    def _told(self) -> str:
+    def _told(self, complete: bool) -> str:
+        if not complete:
+            return "This is the best recipe so far."
+        if self.constant is not None:
+            return "No larger batch was tried: a score that never changes tells none apart."
         assert self.start is not None
         assert self.current is not None
         ratio = self.current.batch_size / self.start.batch_size
@@ -341,8 +399,8 @@ class Tuner:
 
     def _inconclusive(self) -> str | None:
         """Why nothing is recommended, and what would decide it."""
-        if self.constant is None:
-            return None
+        if self.constant is None or self.unsound is not None:
+            return self.unsound
         assert self.start is not None
         return (
             f"the score is {self.constant:.4g} for every batch size and seed at learning rate "
@@ -391,6 +449,8 @@ def reason(found: Difference, scores: Array, words: dict[str, str] = _OF_A_FALL)
     """Why a recipe was taken or not, in words."""
     if broken := int(np.isnan(scores).sum()):
         return f"training gave no score in {broken} of {len(scores)} seeds"
+    if found.n_seeds < 2:
+        return f"the reference gave a score in {found.n_seeds} of {len(scores)} seeds: too few"
     return f"{found}: {words[found.finding]}"
 
 

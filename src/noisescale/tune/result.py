@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from noisescale.checks import check_whole
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.notebook import Displayed
+from noisescale.uncertainty import finite_only
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,9 +18,9 @@ class Decision:
     """One step of the trail.
 
     Attributes:
-        stage: 1, 2 or 3 of appendix E.
+        stage: 1, 2 or 3 of appendix E; 4 for the confirmation.
         changed: ``"batch_size"`` alone, or with it ``"learning_rate"`` or ``"momentum"``; for
-            Adam the rule that it grew by.
+            Adam the rule that it grew by. ``"seeds"`` in stage 4.
         recipe: what was tried.
         score, score_std: its mean over seeds, and the standard error.
         difference, difference_std: from the reference, paired by seed; None for the reference.
@@ -46,9 +47,9 @@ class TuneResult(Displayed):
 
     Attributes:
         recipe: the final recipe, with its notes: of those measured as no worse than the best, the
-            one with the largest batch.
+            one with the largest batch; of those confirmed, if that was asked for.
         start: the recipe of the best batch size at the first learning rate and momentum.
-        complete: whether all three stages came to their end within the budget.
+        complete: whether all stages came to their end within the budget.
         conclusion: what happened, in words.
         trail: every recipe that was judged, in order.
         updates_before, updates_after: gradient updates in the same number of epochs.
@@ -59,6 +60,10 @@ class TuneResult(Displayed):
         notes: what to watch out for.
         tolerance: the loss that was no loss; None for the rule without a margin.
         inconclusive: why this recommends nothing, and what would decide it; None if it does.
+        confirmed: whether fresh seeds show that ``recipe``, larger than ``start``, loses no more
+            than the tolerance; None if nothing was to be confirmed.
+        best_seen: the largest batch that was accepted, confirmed or not; if none was, the larger
+            one that came nearest. None without a tolerance, or if none was tried.
     """
 
     recipe: Recipe | AdamRecipe
@@ -77,6 +82,8 @@ class TuneResult(Displayed):
     notes: tuple[str, ...]
     tolerance: float | None = None
     inconclusive: str | None = None
+    confirmed: bool | None = None
+    best_seen: Recipe | AdamRecipe | None = None
 
     def projected_speedup(self, devices: int) -> float:
         """Of the final recipe on so many devices, against the start on one.
@@ -96,12 +103,13 @@ class TuneResult(Displayed):
         from matplotlib.axes import Axes
         from matplotlib.figure import Figure
 
+        from noisescale.drawing import save_figure
         from noisescale.tune.drawing import draw_trail
 
         axes = where if isinstance(where, Axes) else Figure(figsize=(7.5, 4.2)).add_subplot()
         draw_trail(self, axes)
         if isinstance(where, (str, Path)):
-            axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
+            save_figure(axes.figure, where, bbox_inches="tight")  # type: ignore[arg-type]
         return axes
 
     def _sketched(self) -> bool:
@@ -124,10 +132,11 @@ class TuneResult(Displayed):
         """Everything by name, ready for JSON but for NaN, which is None."""
         content = dict(vars(self))
         content["recipe"], content["start"] = self.recipe.to_dict(), self.start.to_dict()
+        content["best_seen"] = None if self.best_seen is None else self.best_seen.to_dict()
         content["trail"] = [asdict(d) | {"recipe": d.recipe.to_dict()} for d in self.trail]
         content["notes"] = list(self.notes)
         content["projected_speedup"] = {str(k): self.projected_speedup(k) for k in (1, 4, 16, 64)}
-        plain: dict[str, Any] = _without_nan(content)
+        plain: dict[str, Any] = finite_only(content)
         return plain
 
     def __repr__(self) -> str:
@@ -191,11 +200,3 @@ def _averaging(recipe: Recipe | AdamRecipe) -> str:
     if isinstance(recipe, AdamRecipe):
         return " and ".join(f"{beta:.4g}" for beta in recipe.betas)
     return f"{recipe.momentum:.4g}"
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -1,51 +1,38 @@
 """A tuning as a file: written by ``save`` and ``noisescale tune``, read without its runs."""
 
-from dataclasses import asdict
+import math
 from pathlib import Path
 from typing import Any
 
-from noisescale.errors import InputError
-from noisescale.noise import AdamRecipe, Recipe
+from noisescale.checks import check_whole
+from noisescale.plain import from_plain
 from noisescale.saved import read_saved, write_saved
-from noisescale.tune.result import Decision, TuneResult
+from noisescale.tune.result import TuneResult
 
+_LARGEST = 1e100  # of a score, and of seconds
 KIND = "noisescale tuning"
-# What may be None, and is not a number that is not known.
-_NOTHING = (
-    "n_train",
-    "epochs",
-    "warmup_steps",
-    "sequence_length",
-    "batch_size_interval",
-    "branch",
-    "difference",
-    "difference_std",
-    "tolerance",
-    "inconclusive",
-)
 
 
 def save(result: TuneResult, path: Path | str) -> None:
     """Write the result into a ``.json`` file."""
-    write_saved(path, KIND, asdict(result))
+    write_saved(path, KIND, result)
 
 
 def load(path: Path | str) -> TuneResult:
     """What :func:`save` wrote."""
-    content = read_saved(path, KIND, _NOTHING)
-    try:
-        trail = [
-            Decision(**step | {"recipe": _recipe(step["recipe"])}) for step in content["trail"]
-        ]
-        recipes = {name: _recipe(content[name]) for name in ("recipe", "start")}
-        notes = tuple(content["notes"])
-        return TuneResult(**content | recipes | {"trail": tuple(trail), "notes": notes})
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is not what save wrote ({error}).") from None
+    return read_saved(path, KIND, _read)
 
 
-def _recipe(content: dict[str, Any]) -> Recipe | AdamRecipe:
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-    }
-    return AdamRecipe(**fields) if "betas" in fields else Recipe(**fields)
+def _read(plain: Any) -> TuneResult:
+    result: TuneResult = from_plain(TuneResult, plain)
+    for part in (result, *result.trail):
+        for name, value in vars(part).items():
+            if isinstance(value, float) and abs(value) > _LARGEST:
+                raise ValueError(f"field {name}: {value} has no sensible size")
+            if name.endswith("_std") and value is not None and value < 0:
+                raise ValueError(f"field {name}: a standard error is at least 0, got {value}")
+    for name in ("updates_before", "updates_after", "n_runs", "n_updates"):
+        check_whole(f"field {name}", getattr(result, name), at_least=1)
+    if not all(0 < result.projected_speedup(k) < math.inf for k in (1, 64)):  # of NaN neither
+        raise ValueError("no speed-up can be computed from its numbers")
+    return result

@@ -13,9 +13,10 @@ from noisescale.jobs.execution import execute
 from noisescale.jobs.identity import identity
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress
+from noisescale.jobs.record import last_line
 from noisescale.jobs.store import RunStore
 from noisescale.noise import AdamRecipe, Recipe
-from noisescale.tune.decide import Array
+from noisescale.tune.comparison import Array
 from noisescale.tune.function import ARGUMENTS, Interface, TrainFunction, interface_of
 from noisescale.tune.trial import LATE, Trial
 
@@ -60,6 +61,7 @@ class Trials:
         self._budget, self._progress, self._interface = budget, progress, interface
         self._asked: dict[str, Trial] = {}
         self.seconds = 0.0
+        self.held_back = Budget(runs=0, steps=0)  # of the budget, for what comes last
 
     @property
     def n_runs(self) -> int:
@@ -75,9 +77,10 @@ class Trials:
         """Updates in the fixed number of epochs."""
         return max(1, round(self._epochs * self._n_train / batch_size))
 
-    def scores(self, recipes: Sequence[AnyRecipe], n_seeds: int) -> Array:
-        """(recipes, seeds), NaN where a run diverged or did not end in time."""
-        trials = [[self._trial(recipe, k) for k in range(n_seeds)] for recipe in recipes]
+    def scores(self, recipes: Sequence[AnyRecipe], n_seeds: int, skip: int = 0) -> Array:
+        """(recipes, seeds) after ``skip`` seeds, NaN where a run diverged or was late."""
+        seeds = range(skip, skip + n_seeds)
+        trials = [[self._trial(recipe, k) for k in seeds] for recipe in recipes]
         wanted = {trial.key: trial for row in trials for trial in row}
         self._afford(wanted)
         self._execute(wanted)
@@ -113,19 +116,25 @@ class Trials:
     def _afford(self, wanted: dict[str, Trial]) -> None:
         new = [trial for key, trial in wanted.items() if key not in self._asked]
         steps, limit = sum(trial.steps for trial in new), self._budget
-        if limit.runs is not None and self.n_runs + len(new) > limit.runs:
+        runs_later, steps_later = self.held_back.runs or 0, self.held_back.steps or 0
+        if limit.runs is not None and self.n_runs + len(new) + runs_later > limit.runs:
+            later = f", with {runs_later} to confirm it" if runs_later else ""
             raise BudgetSpentError(
                 f"the budget of {limit.runs} runs has {limit.runs - self.n_runs} left, and the "
-                f"next comparison takes {len(new)}"
+                f"next comparison takes {len(new)}{later}"
             )
-        if limit.steps is not None and self.n_steps + steps > limit.steps:
+        if limit.steps is not None and self.n_steps + steps + steps_later > limit.steps:
+            later = f", with {steps_later:,} to confirm it" if steps_later else ""
             raise BudgetSpentError(
                 f"the budget of {limit.steps:,} updates has {limit.steps - self.n_steps:,} left, "
-                f"and the next comparison takes {steps:,}"
+                f"and the next comparison takes {steps:,}{later}"
             )
-        if new and limit.seconds is not None and self.seconds >= limit.seconds:
+        seconds_later = runs_later * self.seconds / max(self.n_runs, 1)
+        if new and limit.seconds is not None and self.seconds + seconds_later >= limit.seconds:
+            told = f", and to confirm it takes about {seconds_later:.3g} s" if seconds_later else ""
             raise BudgetSpentError(
-                f"the budget of {limit.seconds:g} s of training is spent ({self.seconds:.3g} s)"
+                f"the budget of {limit.seconds:g} s of training is spent ({self.seconds:.3g} s"
+                f"{told})"
             )
 
     def _execute(self, wanted: dict[str, Trial]) -> None:
@@ -162,10 +171,11 @@ class Trials:
                 f"{name}={row[name]:g}" if name != "betas" else f"betas={tuple(row[name])}"
                 for name in given
             )
-            done = sum(status == "done" for status in self._store.statuses().values())
+            runs = self._store.frame()
+            done = int((runs["status"] == "done")[runs["function"] == self._function].sum())
+            kept = f": {done} finished runs are kept in {self._store.path}" if done else ""
             raise InputError(
-                f"train({settings}) failed: {error.strip().splitlines()[-1]}. Mend it and call "
-                f"again: {done} finished runs are kept in {self._store.path}."
+                f"train({settings}) failed: {last_line(error)}. Mend it and call again{kept}."
             )
 
 

@@ -108,6 +108,24 @@ def test_null_models(logistic):
         null_of(null="best")
 
 
+def test_an_estimated_noise_is_that_of_the_best_fit_whatever_the_start():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    y = x @ [2.0, -1.0] + 0.3 * rng.normal(size=30)
+    noise = 30 / ((y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2).sum()
+    settings = {"prior_precision": 1.0, "n_chains": 4, "n_temperatures": 40, "n_leapfrog": 2}
+    known, zeros, far = (
+        ns.annealed_evidence(linear, start, (x, y), likelihood=likelihood, **settings)
+        for start, likelihood in (
+            (np.zeros(2), ns.gaussian(noise)),
+            (np.zeros(2), ns.gaussian("estimate")),
+            (np.full(2, 9.0), ns.gaussian("estimate")),
+        )
+    )
+    for found in (zeros, far):
+        assert found.log_evidence == pytest.approx(known.log_evidence, abs=1e-2)
+
+
 def posterior_draws(x, y, n, rng):
     """Exact draws of conjugate regression with prior and noise precision one."""
     A = x.T @ x + np.eye(x.shape[1])

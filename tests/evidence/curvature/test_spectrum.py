@@ -46,10 +46,20 @@ def test_inputs_of_zeros_have_a_spectrum():
     np.testing.assert_allclose(noise.spectrum.eigenvalues, 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("p", [1, 2, 9, 11])
+def test_few_parameters_have_a_spectrum_by_default(p):
+    x = np.random.default_rng(0).normal(size=(20, p))
+    found = ns.spectrum(lambda w, x: x @ w, np.ones(p), (x, x[:, 0]), likelihood="gaussian")
+    h = np.linalg.eigvalsh(x.T @ x)[::-1]
+    np.testing.assert_allclose(found.top, h[:10], rtol=1e-5)
+    assert found.weights.sum() == pytest.approx(p)
+    assert len(found.plot().lines) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top_k": 10_000}, "top_k must be below"),
+        ({"top_k": 10_000}, "top_k must be at most 139, the number of parameters"),
         ({"top_k": 0}, "top_k must be at least 1"),
         ({"curvature": "fisher"}, "curvature must be one of ggn, hessian"),
         ({"n_probes": 1}, "n_probes must be at least 2"),

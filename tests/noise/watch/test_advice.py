@@ -10,8 +10,8 @@ from noisescale.errors import InputError
 from noisescale.noise.watch.advice import advise
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
-from noisescale.noise.watch.trade_off import trade_off
 from noisescale.uncertainty import Estimate
+from oracles.trade_off import trade_off
 
 
 def between(low, high, value=None):

@@ -1,18 +1,30 @@
 """Which chapters a file, a folder or a store has."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noisescale.cli.reports.page import Chapter
 from noisescale.errors import InputError
-from noisescale.jobs.store import RunStore
+from noisescale.jobs.store import FILE_NAME, RunStore, store_path
 from noisescale.saved import kind_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TUNING = "tuning.json"  # beside the runs of a tuning
+
+
+def tuning_beside(store: Path) -> Path:
+    """Where the result of a tuning lies whose runs a store has: a folder, or a file in one.
+
+    A file that is not named as a folder's store is has one of its own, so that several fit beside
+    each other.
+    """
+    path = store_path(store)
+    own = path.name == FILE_NAME
+    return path.with_name(TUNING if own else f"{path.stem}.{TUNING}")
 
 
 def chapter_of_file(path: Path) -> Chapter:
@@ -47,8 +59,8 @@ def chapters_of_store(path: Path, tell: Callable[[str], None]) -> list[Chapter]:
     from noisescale.cli.reports.tuning import trials_chapter
 
     chapters = []
-    if path.is_dir() and (path / TUNING).is_file():
-        chapters.append(chapter_of_file(path / TUNING))
+    if os.path.lexists(tuning := tuning_beside(path)):
+        chapters.append(chapter_of_file(tuning))
     with RunStore(path) as store:
         frame, curves = store.frame(), store.curves()
     if frame.empty:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noisescale._version import __version__
-from noisescale.saved import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,11 +83,11 @@ def picture(draw: Callable[["Axes"], object], caption: str) -> tuple[str, str]:
 
 def write_page(path: Path, name: str, chapters: Sequence[Chapter]) -> Path:
     """Write the page of these chapters; one file that needs nothing else."""
-    from noisescale.paper.report import page_environment
+    from noisescale.paper import report as paper
 
     template = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
-    page = page_environment().from_string(template)
-    write_text(path, page.render(name=name, chapters=chapters, version=__version__))
+    page = paper.page_environment().from_string(template)
+    paper.write_page(path, page.render(name=name, chapters=chapters, version=__version__))
     return path
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from noisescale.cli.reports.page import Chapter, Download, Table, picture
+from noisescale.drawing import literal
 from noisescale.evidence.prequential.mixture import mix
 from noisescale.evidence.prequential.result import PrequentialEvidence
 
@@ -115,7 +116,7 @@ def _learning_curve(done: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(axes: "Axes", curve: pd.DataFrame) -> None:
     for procedure, part in curve.groupby("procedure"):
-        axes.plot(part["n_seen"], part["loss"], "o-", label=procedure)
+        axes.plot(part["n_seen"], part["loss"], "o-", label=literal(str(procedure)))
     axes.set(xscale="log", xlabel="examples seen", ylabel="nats paid for each of the next")
     if curve["procedure"].nunique() > 1:
         axes.legend(fontsize="small")

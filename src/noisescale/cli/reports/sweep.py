@@ -9,7 +9,7 @@ import pandas as pd
 
 from noisescale.cli.reports.page import Chapter, Download, Table, picture
 from noisescale.cli.runs_table import as_keys, varying
-from noisescale.drawing import COLOURS
+from noisescale.drawing import COLOURS, literal
 from noisescale.errors import InputError
 from noisescale.sweep.listing import first_failure
 from noisescale.sweep.peak import Peak, find_peak, reached_by
@@ -183,7 +183,13 @@ def _draw_peaks(axes: "Axes", peaked: list[tuple[str, Peak]], ylabel: str) -> No
     for colour, (name, peak) in zip(COLOURS, peaked, strict=False):
         errors = [0.0 if math.isnan(error) else error for error in peak.std]
         axes.errorbar(
-            peak.sizes, peak.mean, yerr=errors, fmt=".-", capsize=2, color=colour, label=name
+            peak.sizes,
+            peak.mean,
+            yerr=errors,
+            fmt=".-",
+            capsize=2,
+            color=colour,
+            label=literal(name),
         )
         if peak.fitted is not None:
             axes.axvline(peak.fitted, linestyle="--", linewidth=0.8, color=colour)

@@ -1,5 +1,6 @@
 """The public face of annealed sampling: what users may ask for, checked, resumed and shown."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,21 +11,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_whole
+from noisescale.checks import check_number, check_path, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.evidence.annealed.chains import Array, Chains, Target, from_prior, heated
 from noisescale.evidence.annealed.pilot import Schedule, check_finite, pilot
 from noisescale.evidence.annealed.result import AnnealedEvidence
 from noisescale.evidence.jax_leaves import ApplyFn
 from noisescale.evidence.jax_problem import JaxProblem, LikelihoodLike, jax_problem
+from noisescale.evidence.map import with_noise_of_the_best_fit
 from noisescale.evidence.null import log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.select import Select
+from noisescale.files import read_bytes, write_whole
 from noisescale.jobs.identity import digest
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.seeds import random_stream
 
 _PARTS = 40  # in which a run is made, each kept and told
+_LARGEST = 2**40  # bytes of a checkpoint
 _RANGE = (1e-30, 1e30)  # of prior precisions
 
 
@@ -84,12 +88,14 @@ def annealed_evidence(
     True
     """
     size = check_size(n_chains, n_temperatures, n_leapfrog, seed)
-    problem = jax_problem(apply_fn, params, data, likelihood, select)
+    problem = with_noise_of_the_best_fit(jax_problem(apply_fn, params, data, likelihood, select))
     L = fixed_prior(prior_precision, problem)
     null_model, null_note = "the given null model", None
     if log_null is None:
         log_null, null_model = log_null_of(problem, L, null), null_in_words(problem, null)
         null_note = note_on_imbalance(problem, null)
+    else:
+        log_null = check_number("log_null", log_null, "", lambda v: True)
     with chosen_progress(progress) as shown:
         schedule, chains = _run(
             problem, L, size, _Checkpoint.at(checkpoint, problem, L, size), shown
@@ -138,8 +144,8 @@ def fixed_prior(prior_precision: Any, problem: JaxProblem) -> Array:
     """One precision for each parameter, none of them chosen by the data."""
     if isinstance(prior_precision, str):
         raise InputError(
-            f"prior_precision must be given for annealed sampling, got {prior_precision!r}: choose "
-            "it first, say with noisescale.log_evidence."
+            "prior_precision must be given for annealed sampling, got "
+            f"{shown(prior_precision)}: choose it first, say with noisescale.log_evidence."
         )
     L = prior_vector(prior_precision, problem)
     low, high = _RANGE
@@ -214,14 +220,16 @@ class _Checkpoint(NamedTuple):
         model = problem.model
         function = (model.architecture.apply_fn, model.architecture.likelihood.nll)
         shapes = list(model.architecture.shapes)
-        return cls(Path(path), digest(*function, shapes, model.x, model.y, L, tuple(size)))
+        path = check_path("checkpoint", path)
+        return cls(path, digest(*function, shapes, model.x, model.y, L, tuple(size)))
 
     def read(self) -> tuple[Schedule, Chains, int] | None:
         """What is kept, if it is of this run."""
         if self.path is None or not self.path.exists():
             return None
         try:
-            with np.load(self.path) as kept:
+            content = io.BytesIO(read_bytes(self.path, _LARGEST))
+            with np.load(content) as kept:
                 about = json.loads(str(kept["about"]))
                 parts = [kept[name] for name in Chains._fields]
                 schedule = Schedule(kept["betas"], kept["steps"])
@@ -240,8 +248,6 @@ class _Checkpoint(NamedTuple):
         """Keep it, whole or not at all."""
         if self.path is None:
             return
-        unfinished = self.path.with_name(f".{self.path.name}.part")
-        about = json.dumps({"name": self.name, "done": done})
-        with unfinished.open("wb") as file:
-            np.savez(file, about=about, **schedule._asdict(), **chains._asdict())
-        unfinished.replace(self.path)
+        about, buffer = json.dumps({"name": self.name, "done": done}), io.BytesIO()
+        np.savez(buffer, about=about, **schedule._asdict(), **chains._asdict())
+        write_whole(self.path, buffer.getvalue())

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from noisescale.arrays import check_inputs, check_params, forgets_constants
+from noisescale.arrays import check_inputs, check_params, forgets_constants, output_shape
 from noisescale.errors import InputError
 from noisescale.evidence.annealed.chains import cooled_back, from_prior, heated, started
 from noisescale.evidence.annealed.evidence import check_size, fixed_prior, keys_of, target_of
@@ -54,9 +54,11 @@ def annealed_gap(
     size = check_size(n_chains, n_temperatures, n_leapfrog, seed)
     chosen = resolve_likelihood(likelihood)
     inputs = check_inputs(x, "x")
+    if inputs.ndim == 0 or not len(inputs):
+        raise InputError(f"x must have one row an example, got shape {inputs.shape}.")
     rng = random_stream(seed, "simulated labels")
     with jax.enable_x64(True):
-        shape = jax.eval_shape(apply_fn, check_params(params), inputs[:1]).shape
+        shape = output_shape(apply_fn, check_params(params), inputs)
     blank = np.zeros((len(inputs), *(shape[1:] if chosen.name == "gaussian" else ())))
     dtype = np.float64 if chosen.name == "gaussian" else np.int32
     empty = jax_problem(apply_fn, params, (inputs, blank.astype(dtype)), chosen)
@@ -118,5 +120,5 @@ def _simulate(likelihood: Likelihood, outputs: Any, rng: np.random.Generator) ->
         return outputs + rng.normal(size=outputs.shape) / np.sqrt(likelihood.noise_precision)
     raise InputError(
         f"targets cannot be simulated from the likelihood {likelihood.name!r}: use 'categorical', "
-        "'bernoulli' or 'gaussian'."
+        "'bernoulli' or 'gaussian' with a noise precision."
     )

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from numpy.typing import NDArray
 
 from noisescale.errors import InputError
@@ -129,23 +130,66 @@ def _activations(architecture: Architecture, shape: tuple[int, ...], dtype: np.d
     for n in (1, 2):
         with jax.enable_x64(True):
             program = jax.make_jaxpr(architecture.outputs)(w, np.empty((n, *shape), dtype))
-        sizes.append(sum(_size(v) for equation in program.eqns for v in equation.outvars))
+        sizes.append(_numbers(program.jaxpr))
     return max(sizes[1] - sizes[0], math.prod(shape), 1)
 
 
-def _size(variable: Any) -> int:
-    return math.prod(getattr(variable.aval, "shape", ()))
+def _numbers(program: Any) -> int:
+    """All that a program computes: what it calls counts with its inside, and a loop every time."""
+    return sum(
+        max(
+            sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars),
+            _turns(equation)[0] * sum(_numbers(inner.jaxpr) for inner in _inside(equation)),
+        )
+        for equation in program.eqns
+    )
+
+
+def _inside(equation: Any) -> Iterator[ClosedJaxpr]:
+    """The programs that an equation calls: of jit, checkpoint, a loop, branches, custom rules."""
+    for value in equation.params.values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, ClosedJaxpr):
+                yield part
+            elif isinstance(part, Jaxpr) and not part.constvars:
+                yield ClosedJaxpr(part, ())
+
+
+def _turns(equation: Any) -> tuple[int, int]:
+    """How often it runs what it calls, and how many of these turns XLA counts.
+
+    A loop that ends when its condition says so counts once.
+    """
+    if equation.primitive.name != "scan":
+        return 1, 1
+    length, unrolled = equation.params["length"], max(1, int(equation.params["unroll"]))
+    return length, min(length, unrolled + length % unrolled)
 
 
 def pass_flops(model: Model) -> float:
-    """Operations of one example's pass, as XLA counts them."""
+    """Operations of one example's pass, as XLA counts them, with every turn of a loop."""
     n = min(8, len(model.x))
     x = np.zeros((n, *model.x.shape[1:]), model.block(slice(0))[0].dtype)
     with jax.enable_x64(True):
-        lowered = jax.jit(model.architecture.outputs).lower(model.w, x)
-    analysis: Any = lowered.cost_analysis() or {}
-    counted = float(analysis.get("flops", 0.0)) / n
+        counted = _flops(jax.make_jaxpr(model.architecture.outputs)(model.w, x)) / n
     return counted if math.isfinite(counted) and counted > 0 else 2.0 * model.n_params
+
+
+def _flops(program: ClosedJaxpr) -> float:
+    lowered = jax.jit(jaxpr_as_fun(program)).lower(*program.in_avals)
+    analysis: Any = lowered.cost_analysis() or {}
+    return float(analysis.get("flops", 0.0)) + _further_turns(program)
+
+
+def _further_turns(program: ClosedJaxpr) -> float:
+    """The operations of the turns of loops that XLA does not count."""
+    total = 0.0
+    for equation in program.jaxpr.eqns:
+        turns, counted = _turns(equation)
+        for inner in _inside(equation):
+            further = turns - counted
+            total += counted * _further_turns(inner) + (further * _flops(inner) if further else 0.0)
+    return total
 
 
 def check_nll(model: Model) -> None:

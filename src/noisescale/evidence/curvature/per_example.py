@@ -1,6 +1,5 @@
 """The gradients of single examples: their sums, their slopes along a direction, their products."""
 
-import math
 from functools import partial
 from typing import Any
 
@@ -9,38 +8,42 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from noisescale.evidence.curvature.model import Architecture, Array, Model
+from noisescale.evidence.curvature.model import Architecture, Array, Model, activations
 from noisescale.evidence.curvature.products import row_blocks, streamed
-from noisescale.evidence.problem import Moments
+from noisescale.evidence.problem import Moments, Precision
 from noisescale.training.per_example import blocks, sums
 
+_HELD = 4  # times the activations: what a reverse pass holds, and gradients on their way
 
-def gradient_moments(model: Model) -> Moments:
-    """Sums over per-example gradients, each in float32, added up in float64."""
+
+def gradient_moments(model: Model, precision: Precision) -> Moments:
+    """Sums over per-example gradients, each in ``precision``, added up in float64."""
     apply_fn, likelihood = model.architecture.apply_fn, model.architecture.likelihood
-    params = model.architecture.unflatten(jnp.asarray(model.w, jnp.float32))
     sq_norms = np.empty(len(model.x))
     total, squares = np.zeros(model.n_params), np.zeros(model.n_params)
-    for rows in blocks(apply_fn, params, len(model.x), math.prod(model.x.shape[1:])):
-        part = sums(apply_fn, likelihood, params, *model.block(rows, "float32"))
-        sq_norms[rows] = part.sq_norms
-        total += _flat(part.gradient)
-        squares += _flat(part.squares)
+    with jax.enable_x64(precision == "float64"):
+        params = model.architecture.unflatten(jnp.asarray(model.w, precision))
+        for rows in blocks(apply_fn, params, len(model.x), _HELD * activations(model)):
+            part = sums(apply_fn, likelihood, params, *model.block(rows, precision))
+            sq_norms[rows] = part.sq_norms
+            total += _flat(part.gradient)
+            squares += _flat(part.squares)
     return Moments(sq_norms, total, squares)
 
 
-def slopes(model: Model, direction: Array) -> Array:
-    """Each example's gradient times ``direction``: one forward derivative, in float32."""
-    w, v = jnp.asarray(model.w, jnp.float32), jnp.asarray(direction, jnp.float32)
+def slopes(model: Model, direction: Array, precision: Precision) -> Array:
+    """Each example's gradient times ``direction``: one forward derivative."""
     along = np.empty(len(model.x))
-    for rows in row_blocks(model, 1, "float32"):
-        along[rows] = _slopes(model.architecture, w, *model.block(rows, "float32"), v)
+    with jax.enable_x64(precision == "float64"):
+        w, v = jnp.asarray(model.w, precision), jnp.asarray(direction, precision)
+        for rows in row_blocks(model, 1, precision):
+            along[rows] = _slopes(model.architecture, w, *model.block(rows, precision), v)
     return along
 
 
-def second_moments(model: Model) -> LinearOperator:
-    """sum_i g_i g_i' as products in float32, (p, p)."""
-    return streamed(model, _second_moment_products, "float32")
+def second_moments(model: Model, precision: Precision) -> LinearOperator:
+    """sum_i g_i g_i' as products, (p, p)."""
+    return streamed(model, _second_moment_products, precision)
 
 
 def _flat(tree: Any) -> Array:

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_choice, check_whole
+from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.drawing import save_figure
 from noisescale.errors import InputError
 from noisescale.evidence.occam.krylov import lanczos, resolution
 from noisescale.evidence.select import Select
@@ -30,6 +31,7 @@ Array = NDArray[np.float64]
 _GRID = 400  # points of the density
 _TOLERANCE = 1e-6  # of a leading eigenvalue
 _DENSE = 4_000  # parameters up to which a matrix helps out where ARPACK gives up
+_TOP = 10  # leading eigenvalues, unless others are asked for
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,6 +71,7 @@ class Spectrum(Displayed):
         The axis is asinh of the eigenvalue in units of 1e-6 of the largest: linear about zero,
         logarithmic beyond. Each node is a Gaussian of this ``width`` on it.
         """
+        width = check_number("width", width, "above 0", lambda v: v > 0)
         unit = 1e-6 * max(float(self.top[0]), abs(self.smallest), 1e-300)
         at = np.arcsinh(self.nodes / unit)
         axis = np.linspace(at.min() - 4 * width, at.max() + 4 * width, _GRID)
@@ -109,8 +112,8 @@ class Spectrum(Displayed):
             xlabel=f"eigenvalue of the {_NAMES[self.curvature]}",
         )
         axes.legend()
-        if isinstance(where, (str, Path)):
-            axes.figure.savefig(where, bbox_inches="tight")  # type: ignore[union-attr]
+        if not (where is None or isinstance(where, Axes)):
+            save_figure(axes.figure, where, bbox_inches="tight")  # type: ignore[arg-type]
         return axes
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,7 +142,7 @@ def spectrum_of(
     problem: "Problem",
     *,
     curvature: str = "hessian",
-    top_k: int = 10,
+    top_k: int | None = None,
     n_probes: int = 4,
     n_steps: int = 64,
     seed: int = 0,
@@ -147,11 +150,11 @@ def spectrum_of(
     """The spectrum of a problem's curvature; see :func:`spectrum`."""
     check_choice("curvature", curvature, ("ggn", "hessian"))
     p = len(problem.w)
-    check_whole("top_k", top_k, at_least=1)
+    top_k = check_whole("top_k", min(_TOP, p) if top_k is None else top_k, at_least=1)
     check_whole("n_probes", n_probes, at_least=2)
     check_whole("n_steps", n_steps, at_least=2)
-    if top_k >= p:
-        raise InputError(f"top_k must be below {p}, the number of parameters, got {top_k}.")
+    if top_k > p:
+        raise InputError(f"top_k must be at most {p}, the number of parameters, got {top_k}.")
     problem.nll_and_gradient()  # says so if the point is not finite
     operator = problem.operator(curvature, "float64")
     rng = random_stream(seed, "spectrum probes")
@@ -188,7 +191,7 @@ def spectrum(
     *,
     likelihood: "LikelihoodLike" = "categorical",
     curvature: str = "hessian",
-    top_k: int = 10,
+    top_k: int | None = None,
     n_probes: int = 4,
     n_steps: int = 64,
     select: Select | None = None,
@@ -199,7 +202,8 @@ def spectrum(
     Args:
         apply_fn, params, data, likelihood, curvature, select: as in
             :func:`noisescale.log_evidence`.
-        top_k: how many of the largest eigenvalues to find one by one.
+        top_k: how many of the largest eigenvalues to find one by one; by default 10, or all if
+            there are fewer.
         n_probes, n_steps, seed: of the Lanczos quadrature behind the density.
     """
     from noisescale.evidence.jax_problem import jax_problem
@@ -225,17 +229,20 @@ def leading(
     if start is None:
         start = random_stream(0, "leading eigenvectors").normal(size=p)
     try:
-        values, vectors = eigsh(operator, k, which="LA", v0=start, tol=tolerance)
+        if k == p:  # of which ARPACK finds none
+            values, vectors = _leading_dense(operator, k, "they are all there are")
+        else:
+            values, vectors = eigsh(operator, k, which="LA", v0=start, tol=tolerance)
     except ArpackError as error:  # a curvature of zero, or one that is hardly resolved
-        values, vectors = _leading_dense(operator, k, error)
+        values, vectors = _leading_dense(operator, k, str(error))
     order = np.argsort(values)[::-1]
     return values[order], vectors[:, order]
 
 
-def _leading_dense(operator: LinearOperator, k: int, error: ArpackError) -> tuple[Array, Array]:
+def _leading_dense(operator: LinearOperator, k: int, why: str) -> tuple[Array, Array]:
     p = operator.shape[0]
     if p > _DENSE:
-        reason = str(error).strip().rstrip(".")
+        reason = why.strip().rstrip(".")
         raise InputError(
             f"the {k} largest eigenvalues of {p:,} were not found ({reason}): ask for fewer, or "
             "scale the inputs."

@@ -7,7 +7,6 @@ the full determinant are the same thing.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +16,14 @@ import scipy.optimize
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from noisescale.checks import check_memory, check_number
+from noisescale.arrays import check_scale
+from noisescale.checks import check_list, check_memory, check_number, shown
 from noisescale.errors import InputError
 from noisescale.evidence.linear.design import Array, Design
 from noisescale.evidence.linear.families import Family, Labels, family_of
 from noisescale.evidence.linear.newton import Cost, Optimum, minimise
 from noisescale.evidence.null import log_null_of_classes
+from noisescale.evidence.prior import RANGE
 
 DEFAULT_BOUNDS = (1e-8, 1e6)
 _NEARBY = 0.3  # decades of prior precision within which a Hessian's factor still helps
@@ -209,6 +210,7 @@ def check_pair(x: Any, y: ArrayLike) -> tuple[Any, Labels]:
         raise InputError(f"x has {inputs.shape[0]} examples but y has shape {labels.shape}.")
     if not np.isfinite(inputs.data if sparse else inputs).all():
         raise InputError("x holds NaN or infinite values: remove or fill them.")
+    check_scale(np.asarray(inputs.data) if sparse else inputs, "x")
     if labels.dtype.kind not in "iub":
         raise InputError(f"y must be whole numbers, got dtype {labels.dtype}.")
     if len(labels) == 0 or labels.min() < 0:
@@ -296,15 +298,19 @@ def _factor_nearby(problem: LinearProblem, start: LinearFit, precisions: Array) 
 def check_precision(name: str, value: float) -> float:
     """A proper prior: finite and above 0."""
     return check_number(
-        name, value, "above 0 (a flat prior has no evidence)", lambda number: number > 0
+        name,
+        value,
+        f"above 0 (from {RANGE[0]:g} to {RANGE[1]:g}; a flat prior has no evidence)",
+        lambda number: RANGE[0] <= number <= RANGE[1],
     )
 
 
 def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     """The ends, as log10, of a range of prior precisions to search."""
-    if not isinstance(bounds, Sequence) or len(bounds) != 2:
-        raise InputError(f"bounds must be a pair (low, high), got {bounds!r}.")
-    low, high = (math.log10(check_precision("bounds", bound)) for bound in bounds)
+    listed = check_list("bounds", bounds, "a pair (low, high)")
+    if len(listed) != 2:
+        raise InputError(f"bounds must be a pair (low, high), got {shown(bounds)}.")
+    low, high = (math.log10(check_precision("bounds", bound)) for bound in listed)
     if low >= high:
         raise InputError(f"bounds must be (low, high) with low < high, got {bounds}.")
     return low, high

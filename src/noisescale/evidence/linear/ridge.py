@@ -19,8 +19,8 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from noisescale.checks import check_number
 from noisescale.errors import InputError
+from noisescale.evidence.linear.regression import check_precision
 
 Array = NDArray[np.float64]
 
@@ -123,7 +123,8 @@ def ridge_problem(
         tau = intercept_precision
         if tau is None:
             tau = 1 / (float(counts @ y**2 / n) or 1.0)
-        check_number("intercept_precision", tau, "above 0", lambda v: v > 0)
+        else:
+            tau = check_precision("intercept_precision", tau)
     weights = np.sqrt(counts)
     left = weights * (y - y_mean)
     U, s, vt = scipy.linalg.svd(weights[:, None] * (x - x_mean), full_matrices=False)
@@ -142,7 +143,7 @@ def fit_ridge(
         if problem.n <= 1:
             what = "there is one sample only"
         raise InputError(f"{what}: there is no evidence to choose precisions by.")
-    null = _noise_of_the_null(problem)
+    null = _noise_of_the_null(problem) if alpha is None else alpha
     unit = float(np.mean(problem.s**2))
     edge: Literal["lowest", "highest"] | None = None
     scores: list[float] = []

@@ -37,7 +37,6 @@ from noisescale.evidence.linear.regression import (
 
 _NODES = 5  # values that a polynomial goes through
 _SIDE = 0.1  # decades from the top at which the width is seen, or between half and twice as many
-_MAX_LOOKS = 40  # after the grid; four do
 _GOLDEN = (3 - math.sqrt(5)) / 2
 _ENOUGH = 1e-17  # the decrement of a guess, a tenth of what ends Newton's method at once
 
@@ -51,7 +50,9 @@ class Peak:
     edge: Literal["lowest", "highest"] | None = None
 
 
-def highest(f: Callable[[float], float], grid: Sequence[float], tolerance: float) -> Peak:
+def highest(
+    f: Callable[[float], float], grid: Sequence[float], tolerance: float, max_looks: int = 40
+) -> Peak:
     """The highest place of a smooth function, from its values on an ascending grid on."""
     values = {t: f(t) for t in reversed(grid)}
     best = max(values, key=lambda t: values[t])
@@ -60,7 +61,7 @@ def highest(f: Callable[[float], float], grid: Sequence[float], tolerance: float
     if best == grid[0]:
         return Peak(best, math.nan, "lowest")
     side = min(_SIDE, grid[1] - grid[0])
-    for _ in range(_MAX_LOOKS):
+    for _ in range(max_looks):
         top, second = _top(values)
         place = _next(values, top, side, tolerance)
         if place is None:

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,10 @@ from noisescale.evidence.occam.deflation import Leading
 from noisescale.evidence.occam.krylov import Tridiagonal
 from noisescale.evidence.occam.quadrature import Block
 from noisescale.evidence.occam.term import Accuracy, Array
+from noisescale.evidence.pace import say
 from noisescale.jobs.identity import identity_of
 from noisescale.jobs.record import RESULT_FORMAT, guarded
-from noisescale.jobs.store import RunStore, make_folder
+from noisescale.jobs.store import RunStore, opened
 
 # Raised when a block of the same name would hold other numbers.
 _FORMAT = 1
@@ -96,8 +96,8 @@ def keeping(
         yield None
         return
     known = identity_of("lanczos", *content(), L)
-    if known.unknown is not None and accuracy.progress is not None:
-        accuracy.progress(
+    if known.unknown is not None:
+        say(
             f"stored probes are not used, and these will not be: whether {known.unknown} is the "
             "same is not known"
         )
@@ -108,19 +108,8 @@ def keeping(
         "seed": accuracy.seed,
         "n_steps": accuracy.n_steps,
     }
-    with _opened(accuracy.store) as store:
+    with opened(accuracy.store) as store:
         yield lambda precision: KeptProbes(store, about | {"products": precision})
-
-
-@contextmanager
-def _opened(store: Path | str | RunStore) -> Iterator[RunStore]:
-    if isinstance(store, RunStore):
-        yield store
-        return
-    if not Path(store).suffix:  # a folder's name
-        make_folder(Path(store))
-    with RunStore(store, write=True) as opened:
-        yield opened
 
 
 def _leading(part: dict[str, Any]) -> Leading:

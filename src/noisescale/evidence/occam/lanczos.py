@@ -243,7 +243,6 @@ def _estimate(
         max_probes=accuracy.max_probes,
         n_steps=accuracy.n_steps,
         seed=accuracy.seed,
-        progress=accuracy.progress,
         keeper=keeper,
     )
 
@@ -270,21 +269,26 @@ def _occam_of_quadrature(
         full = -0.5 * estimate.trace(lambda nodes: np.log1p(np.maximum(nodes, noise - 1)))
     else:
         full = None
-    scaled = slope / np.sqrt(L)
-    length = float(scaled @ scaled)
-    decrement = 0.0
-    if length > 0:
-        stage("decrement", accuracy.n_steps)
-
-        def inverse(nodes: Array) -> Array:
-            return np.divide(1, 1 + nodes, out=np.zeros(len(nodes)), where=nodes > noise - 1)
-
-        run = lanczos(_in_prior_units(operator, L), scaled, accuracy.n_steps, inverse)
-        decrement = length * run.integrate(inverse)
     return Occam(
         restricted=restricted,
         full=full,
         n_negative=0 if positive else round(float(np.mean(counts))),
         negative_weight=0.0 if positive else float(np.mean(weights)),
-        newton_decrement=decrement,
+        newton_decrement=decrement(operator, L, slope, accuracy.n_steps, noise),
     )
+
+
+def decrement(
+    operator: LinearOperator, L: Array, slope: Array, n_steps: int, noise: float = 0.0
+) -> float:
+    """slope' (H + L)^-1 slope over directions of positive curvature, by steps of Lanczos alone."""
+    scaled = slope / np.sqrt(L)
+    if not scaled.any():
+        return 0.0
+    stage("decrement", n_steps)
+
+    def inverse(nodes: Array) -> Array:
+        return np.divide(1, 1 + nodes, out=np.zeros(len(nodes)), where=nodes > noise - 1)
+
+    run = lanczos(_in_prior_units(operator, L), scaled, n_steps, inverse)
+    return float(scaled @ scaled) * run.integrate(inverse)

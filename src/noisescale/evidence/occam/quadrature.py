@@ -13,7 +13,7 @@ Two errors, both reported: the spread over probes, and what the last quarter of 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from noisescale.evidence.occam.krylov import (
     lanczos_together,
     width_of,
 )
-from noisescale.evidence.pace import stage
+from noisescale.evidence.pace import say, stage
 from noisescale.seeds import random_stream
 
 FEWEST_PROBES = 8  # a standard error from fewer is not worth much
@@ -157,7 +157,6 @@ def trace_of_function(
     max_probes: int = 64,
     n_steps: int = 64,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
     keeper: Keeper | None = None,
 ) -> TraceEstimate:
     """tr f(M) until its standard error is below ``tolerance`` or ``relative`` of the value.
@@ -182,8 +181,7 @@ def trace_of_function(
             blocks.append(block)
             for _ in block.probes:
                 n_probes += 1
-                if progress is not None:
-                    progress(f"probe {n_probes} of at most {max_probes}")
+                say(f"probe {n_probes} of at most {max_probes}")
         estimate = _summary(blocks, f, p)
         goal = max(tolerance, relative * abs(estimate.value))
         if estimate.std <= goal or look >= max_probes:

@@ -75,7 +75,7 @@ class Accuracy:
         max_probes: give up after so many.
         n_steps: Lanczos steps a probe.
         seed: decides the probes.
-        progress: called after each probe.
+        progress: called now and then with how far it is, whatever the method.
         store: a folder, a file or an open store that keeps what ``lanczos`` has finished.
     """
 

@@ -1,12 +1,11 @@
 """In which order examples come, and where the blocks end; neither looks at a label."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_whole
+from noisescale.checks import check_list, check_whole
 from noisescale.errors import InputError
 from noisescale.seeds import random_stream
 
@@ -24,11 +23,8 @@ def block_ends(blocks: Any, n: int, smallest: int) -> tuple[int, ...]:
         while n >> (halvings + 1) >= smallest:
             halvings += 1
         return tuple(n >> k for k in range(halvings, -1, -1))
-    if isinstance(blocks, str) or not isinstance(blocks, Iterable):
-        raise InputError(
-            f"blocks must be the sizes of the blocks, such as [30, 30, 60], got {blocks!r}."
-        )
-    sizes = [check_whole("a block's size", size, at_least=1) for size in blocks]
+    listed = check_list("blocks", blocks, "the sizes of the blocks, such as [30, 30, 60]")
+    sizes = [check_whole("a block's size", size, at_least=1) for size in listed]
     if len(sizes) < 2:
         raise InputError(
             f"blocks must be two or more, one to learn from and one to predict, got {sizes}."

@@ -1,8 +1,6 @@
 """The public face of the prequential evidence: what users may ask for, checked."""
 
-import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from noisescale.checks import check_number, check_whole
+from noisescale.checks import check_flag, check_list, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.prequential.blocks import block_ends, order_of
 from noisescale.evidence.prequential.fits import EstimatorFit, as_fit
@@ -23,7 +21,8 @@ from noisescale.jobs.execution import complete
 from noisescale.jobs.identity import identity, identity_of
 from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
-from noisescale.jobs.store import RunStore, make_folder
+from noisescale.jobs.record import last_line
+from noisescale.jobs.store import RunStore, opened
 
 
 def prequential_evidence(
@@ -91,10 +90,9 @@ def prequential_evidence(
         temperatures=_check_temperatures(temperatures),
         floor=check_number("floor", floor, "in [0, 1)", lambda v: 0 <= v < 1),
     )
-    if not null_expert and not procedure.temperatures:
-        raise InputError("without temperatures and without the null expert there is no bet.")
     ends = block_ends(blocks, N, smallest=max(4, 2 * (targets.n_classes or 0)))
     n_orders = check_whole("orders", orders, at_least=1)
+    check_flag("null_expert", null_expert)
     seed = check_whole("seed", seed, at_least=0)
     members = check_whole("ensemble", ensemble, at_least=1)
     null_losses = np.array([_null_losses(procedure, seed, k, ends) for k in range(n_orders)])
@@ -126,7 +124,7 @@ def prequential_evidence(
         null_losses=null_losses,
         scores=np.array([score for _, score in paid]).reshape(n_orders, -1),
         temperatures=procedure.temperatures,
-        null_expert=bool(null_expert),
+        null_expert=null_expert,
         null=targets.null,
         ensemble=members,
         seed=seed,
@@ -156,9 +154,14 @@ def _check_data(data: Any) -> tuple[Any, Any]:
 
 
 def _check_temperatures(given: Any) -> tuple[float, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"temperatures must be numbers such as (0.5, 1, 2), got {given!r}.")
-    return tuple(check_number("a temperature", T, "above 0", lambda v: v > 0) for T in given)
+    listed = check_list("temperatures", given, "numbers such as (0.5, 1, 2)")
+    if not listed:
+        raise InputError(
+            "temperatures must be one or more, got none: without any there is no bet on the "
+            "procedure, and (1,) takes its predictions as they are."
+        )
+    checked = (check_number("a temperature", T, "above 0", lambda v: v > 0) for T in listed)
+    return tuple(sorted(checked))
 
 
 def _null_losses(procedure: Procedure, seed: int, order: int, ends: tuple[int, ...]) -> Array:
@@ -198,14 +201,7 @@ def _pay_elsewhere(
     progress: Progress,
 ) -> list[tuple[list[float], float]]:
     """The same by workers, through a store."""
-    with ExitStack() as closing:
-        kept = store
-        if kept is None:
-            kept = closing.enter_context(tempfile.TemporaryDirectory())
-        if not isinstance(kept, RunStore):
-            if not Path(kept).suffix:  # a folder's name
-                make_folder(Path(kept))
-            kept = closing.enter_context(RunStore(kept, write=True))
+    with opened(store) as kept:
         frame = complete(
             {stage.key: stage for stage in stages},
             kept,
@@ -218,7 +214,7 @@ def _pay_elsewhere(
         ).set_index("key")
         failed = [stage for stage in stages if frame.loc[stage.key, "status"] == "failed"]
         if failed:
-            error = str(frame.loc[failed[0].key, "error"]).strip().splitlines()[-1]
+            error = last_line(frame.loc[failed[0].key, "error"])
             error = error.rpartition("InputError: ")[2]  # a sentence of ours speaks for itself
             where = f"in {kept.path}" if store is not None else "nowhere: give store= to keep them"
             raise InputError(

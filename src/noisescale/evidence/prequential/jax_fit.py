@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisescale.checks import check_choice
+from noisescale.checks import check_callable, check_choice, check_whole
 from noisescale.evidence.prequential.fits import Fit
 
 _ROWS = 4_096  # examples predicted at once
@@ -50,7 +50,8 @@ class JaxFit:
                 for k in range(0, len(x), _ROWS)
             ]
             logits = np.concatenate(parts).reshape(len(x), -1)
-            if run.status != "done":  # it has learnt nothing, and says so
+            if run.status != "done" or not np.isfinite(logits).all():
+                # Training diverged: it has learnt nothing, and says so.
                 logits = np.zeros_like(logits)
             if binary:
                 logits = np.hstack([np.zeros_like(logits), logits])
@@ -90,8 +91,12 @@ def fit_function(
     >>> network = ns.DenseNetwork((64, 20, 10))
     >>> fit = fit_function(network, network.init, batch_size=30, learning_rate=0.1, steps=500)
     """
+    from noisescale.training import Settings
+
+    check_callable("apply_fn", apply_fn)
+    check_callable("init", init)
     check_choice("likelihood", likelihood, ("categorical", "bernoulli"))
-    settings = {
+    settings: dict[str, Any] = {
         "learning_rate": learning_rate,
         "steps": steps,
         "momentum": momentum,
@@ -100,4 +105,6 @@ def fit_function(
         "cost_convention": cost_convention,
         "sampler": sampler,
     }
+    batch_size = check_whole("batch_size", batch_size, at_least=1)
+    Settings(batch_size=batch_size, n_train=batch_size, seed=0, **settings)  # refuses what is wrong
     return JaxFit(apply_fn, init, batch_size, tuple(settings.items()))

@@ -1,6 +1,7 @@
 """What betting on the next block gives back."""
 
 import math
+import operator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from noisescale.evidence.kind import Kind
 from noisescale.evidence.prequential.mixture import mix
 from noisescale.evidence.result import odds_in_words
 from noisescale.notebook import Displayed
+from noisescale.plain import from_plain
 from noisescale.saved import read_saved, write_saved
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 SAVED = "noisescale prequential evidence"
+_LARGEST = 1e100  # of a loss that is known
 _HEAVY = 0.5  # weight at which an expert is said to have won
 
 
@@ -195,24 +198,37 @@ class PrequentialEvidence(Displayed):
 
     def save(self, path: Path | str) -> None:
         """Write it into a ``.json`` file, for `noisescale report`; `load` reads it again."""
-        content = {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self).items()
-        }
-        write_saved(path, SAVED, content)
+        write_saved(path, SAVED, self)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """The evidence that `save` wrote."""
-        content = read_saved(path, SAVED, nothing=("n_classes", "null_note"))
-        try:
-            for name in ("losses", "null_losses", "scores"):
-                content[name] = np.array(content[name], float)
-            for name in ("ends", "temperatures"):
-                content[name] = tuple(content[name])
-            return cls(**content)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is not what save wrote ({error}).") from None
+        return read_saved(path, SAVED, cls._of_plain)
+
+    @classmethod
+    def _of_plain(cls, plain: Any) -> Self:
+        """With the shapes and the sizes that bets have; losses alone may be infinite."""
+        made: Self = from_plain(cls, plain)
+        orders, blocks, starts = len(made.losses), len(made.ends), (0, *made.ends[:-1])
+        experts = len(made.temperatures) + made.null_expert
+        shapes = {
+            "losses": (orders, blocks - 1, experts),
+            "null_losses": (orders, blocks),
+            "scores": (orders, blocks - 1),
+        }
+        for name, shape in shapes.items():
+            values = getattr(made, name)
+            if values.shape != shape or 0 in shape:
+                raise ValueError(f"field {name}: it has shape {values.shape}, not {shape}")
+            open_to = {"losses": values == np.inf, "scores": np.isnan(values)}
+            known = values[~open_to.get(name, np.zeros(shape, bool))]
+            if not (np.abs(known) <= _LARGEST).all():
+                raise ValueError(f"field {name}: a loss or score is a number of sensible size")
+        if not (made.ends[-1] == made.n_train and all(map(operator.lt, starts, made.ends))):
+            raise ValueError(f"field ends: blocks do not go on to {made.n_train} examples")
+        if not (abs(made.log_null) < _LARGEST and all(0 < T < _LARGEST for T in made.temperatures)):
+            raise ValueError("field temperatures or log_null: a number has no sensible size")
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Every number by name."""

@@ -2,8 +2,8 @@
 
 With B the run's batch size and b the critical one, a run is *below* it if B < b/2, *above* it if
 B > 2 b, and *near* it between: there neither updates nor examples cost more than three times their
-least (:mod:`.trade_off`). b is known by its interval alone, so the answer is every one of these
-that some b of the interval gives, and every cost is a range over it:
+least (McCandlish et al. 2018). b is known by its interval alone, so the answer is every one of
+these that some b of the interval gives, and every cost is a range over it:
 
     updates(k B)/updates(B)   = (1 + b/(k B))/(1 + b/B)   from 1 (b = 0)   to 1/k (b infinite),
     examples(k B)/examples(B) = (k B + b)/(B + b)         from k (b = 0)   to 1   (b infinite).

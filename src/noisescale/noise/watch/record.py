@@ -6,17 +6,18 @@ the critical batch size and the noise scale.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError, warn_user
 from noisescale.noise.scale import noise_scale
-from noisescale.noise.watch.ratio import LATEST, RunningRatio, in_words
+from noisescale.noise.watch.ratio import LARGEST, LATEST, RunningRatio, in_words
 from noisescale.noise.watch.reading import Batch
 from noisescale.notebook import Displayed
+from noisescale.plain import from_plain, to_plain
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
@@ -55,6 +56,44 @@ class Row:
     latest: float = math.nan
     latest_low: float = math.nan
     latest_high: float = math.nan
+
+
+def check_rows(rows: Sequence[Row]) -> None:
+    """Refuse rows that no update gives: no size, and infinity but for an open interval."""
+    for row in rows:
+        numbers = [value for name, value in vars(row).items() if name != "high" or value < math.inf]
+        sized = row.n_examples > 0 and row.batch_size > 0  # NaN is not
+        if not sized or any(abs(number) > LARGEST for number in numbers):
+            raise InputError(f"the row of update {row.update} is none that a watch measured.")
+
+
+@dataclass(frozen=True)
+class _State:
+    """What ``state_dict`` gives."""
+
+    n_train: int | None
+    unit: str
+    whole: dict[str, Any]
+    layers: dict[str, dict[str, Any]]
+    history: list[Row]
+    notes: list[str]
+
+
+def _ratio_of(state: dict[str, Any]) -> RunningRatio:
+    """The averages of a state, if an answer can be computed from them."""
+    ratio = RunningRatio()
+    ratio.load_state_dict(state)
+    for known in (ratio.interval(), ratio.latest(), ratio.signal_estimate, ratio.noise_estimate):
+        known.to_dict()
+    return ratio
+
+
+def _average_of(rows: Sequence[Row], decay: float | None) -> RunningRatio:
+    """The averages of a history's rows."""
+    ratio = RunningRatio(decay=decay)
+    for row in rows:
+        ratio.take(row.gradient_sq_norm, row.trace, row.update)
+    return ratio
 
 
 class NoiseRecord(Displayed):
@@ -126,9 +165,7 @@ class NoiseRecord(Displayed):
 
     def average_again(self) -> None:
         """Average the rows anew."""
-        self.whole = RunningRatio(decay=self.decay)
-        for row in self.rows:
-            self.whole.take(row.gradient_sq_norm, row.trace, row.update)
+        self.whole = _average_of(self.rows, self.decay)
 
     @property
     def critical_batch_size(self) -> float | None:
@@ -251,16 +288,19 @@ class NoiseRecord(Displayed):
             raise InputError(f"the state must have {sorted(wanted)}, got {shown}.")
         if state["unit"] != self.unit:
             raise InputError(f"the state counts in {state['unit']}s, this watch in {self.unit}s.")
-        self.rows = [Row(**row) for row in state["history"]]
-        self.by_layer = {}
-        if "blocks" in state["whole"]:
-            self.whole.load_state_dict(state["whole"])
-            for name, kept in state["layers"].items():
-                self.by_layer[name] = RunningRatio()
-                self.by_layer[name].load_state_dict(kept)
-        else:  # of a version that kept other averages, without the readings of layers
-            self.average_again()
-        self._notes = list(state["notes"])
+        try:
+            mine = {field.name: state[field.name] for field in fields(_State)}
+            read: _State = from_plain(_State, to_plain(mine))
+            check_rows(read.history)
+            if "blocks" in read.whole:
+                whole = _ratio_of(read.whole)
+                by_layer = {name: _ratio_of(part) for name, part in read.layers.items()}
+            else:  # of a version that kept other averages, without the readings of layers
+                whole, by_layer = _average_of(read.history, self.decay), {}
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise InputError(f"the state is not what a watch gave: {error}.") from None
+        self.whole, self.by_layer = whole, by_layer
+        self.rows, self._notes = read.history, read.notes
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain numbers; None for what is not known."""

@@ -6,11 +6,13 @@
 import io
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from noisescale.checks import check_path
 from noisescale.errors import InputError
+from noisescale.files import read_text, write_whole
 from noisescale.noise.watch.advice import Advice, advise
-from noisescale.saved import read_saved, read_text, write_saved, write_text
+from noisescale.saved import read_saved, write_saved
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
@@ -22,9 +24,9 @@ SUFFIXES = (".csv", ".json")
 
 def save(record: "NoiseRecord", path: Path | str) -> None:
     """Write what was measured into a ``.csv`` or ``.json`` file."""
-    path = Path(path)
+    path = check_path("path", path)
     if _suffix(path) == ".csv":
-        write_text(path, record.history.to_csv(index=False))
+        write_whole(path, record.history.to_csv(index=False))
     else:
         write_saved(path, KIND, record.state_dict())
 
@@ -33,7 +35,7 @@ def load(path: Path | str) -> "NoiseRecord":
     """What :func:`save` wrote; of a ``.csv`` its rows, averaged as they are by default."""
     from noisescale.noise.watch.record import NoiseRecord
 
-    path = Path(path)
+    path = check_path("path", path)
     if _suffix(path) == ".csv":
         rows = _rows_of(read_text(path), path)
         # Weighted examples count for no more than there are; tokens do.
@@ -42,15 +44,13 @@ def load(path: Path | str) -> "NoiseRecord":
         record.rows = rows
         record.average_again()
         return record
-    content = read_saved(path, KIND, nothing=("n_train", "decay"))
-    try:
-        record = NoiseRecord(n_train=content["n_train"], unit=content["unit"])
-        record.load_state_dict(content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} is no {KIND} that save wrote ({type(error).__name__}: {error})."
-        ) from None
-    return record
+
+    def read(state: Any) -> NoiseRecord:
+        record = NoiseRecord(n_train=state["n_train"], unit=state["unit"])
+        record.load_state_dict(state)
+        return record
+
+    return read_saved(path, KIND, read)
 
 
 def advice_from(record: "NoiseRecord") -> Advice:
@@ -74,7 +74,7 @@ def advice_from(record: "NoiseRecord") -> Advice:
 def _rows_of(text: str, path: Path) -> "list[Row]":
     import pandas as pd
 
-    from noisescale.noise.watch.record import Row
+    from noisescale.noise.watch.record import Row, check_rows
 
     try:
         frame = pd.read_csv(io.StringIO(text))
@@ -84,11 +84,13 @@ def _rows_of(text: str, path: Path) -> "list[Row]":
             raise ValueError(f"it has no column {lacking[0]}")
         kinds = dict.fromkeys(names, float) | {"update": int, "n_examples": int}
         columns = frame[names].astype(kinds)
-        return [
+        rows = [
             Row(**dict(zip(names, row, strict=True)))
             for row in columns.itertuples(index=False, name=None)
         ]
-    except ValueError as error:
+        check_rows(rows)
+        return rows
+    except (ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} is no history of a watched run: {reason}.") from None
 

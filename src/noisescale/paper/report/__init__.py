@@ -5,12 +5,15 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any, Self
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from noisescale.drawing import inline
+from noisescale.errors import InputError
+from noisescale.files import read_bytes, write_whole
 from noisescale.paper.checking import SpotCheck
 from noisescale.paper.claims import (
     Claim,
@@ -28,7 +31,9 @@ from noisescale.paper.report.playground import playground_parts
 from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
 from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
+from noisescale.text import printable
 
+_OURS = b"<title>noisescale: "  # as frame.html begins
 _COLUMNS = [
     "data",
     "learning_rate",
@@ -163,6 +168,20 @@ def page_environment() -> Environment:
     return environment
 
 
+def check_page(path: Path) -> None:
+    """Refuse to replace what is there if it is no page of ours."""
+    if path.exists() and (not path.is_file() or _OURS not in read_bytes(path)):
+        raise InputError(
+            f"{path} is there and no page of noisescale: move it away, its place is needed."
+        )
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page, unless its place is taken by something that is not ours."""
+    check_page(path)
+    write_whole(path, printable(page))
+
+
 def side_by_side(
     judged: Iterable[Claim | Reading], fresh: list[dict[str, Any]], full: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -199,4 +218,7 @@ def _file(name: str) -> str:
 
 
 def _address(content: str, kind: str) -> str:
-    return f"data:{kind};base64," + base64.b64encode(content.encode()).decode()
+    return (
+        f"data:{kind};base64,"
+        + base64.b64encode(content.encode("utf-8", "backslashreplace")).decode()
+    )
