@@ -65,6 +65,19 @@ NEUTRAL = [
             "semidefinite",
         )
     ),
+    *(
+        f"evidence.linear.{name}"
+        for name in (
+            "chord",
+            "design",
+            "families",
+            "newton",
+            "packed",
+            "path",
+            "regression",
+            "search",
+        )
+    ),
     "torch.batches",
     "torch.by_examples",
     "torch.capture",
