@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from noisescale.data import Dataset, DataWarning, load_mnist
+from noisescale.jobs.progress import Progress
 
 TESTS = Path(__file__).parent
 
@@ -48,6 +49,32 @@ def full_mnist(mnist: Dataset) -> Dataset:
     return mnist
 
 
+class _Lines(Progress):
+    """Remembers what it is told."""
+
+    def __init__(self):
+        self.lines, self.n_runs = [], 0
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def finished(self, run, record):
+        self.n_runs += 1
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory):
+    """A report at smoke scale: what it returned, its folder, what it said on the way."""
+    from noisescale.paper import run_paper
+
+    told = _Lines()
+    out = tmp_path_factory.mktemp("report")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        made = run_paper(out, scale="smoke", progress=told)
+    return made, out, told
+
+
 @pytest.fixture
 def unruly(tmp_path, monkeypatch):
     """Where the models of oracles/unruly.py leave their marks."""
@@ -71,9 +98,11 @@ _HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_
 @pytest.fixture
 def hears_ctrl_c():
     """As in a terminal, wherever the tests run."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -37,6 +37,10 @@ def _blas_pools() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+# What JAX says when it compiles, and when it traces.
+_MIXED_UP = ("Cannot lower jaxpr", "requires arguments to have the same dtypes")
+
+
 def forgets_constants(function: F) -> F:
     """Run again from scratch if JAX mixes up the precision of a model's NumPy constants.
 
@@ -48,8 +52,8 @@ def forgets_constants(function: F) -> F:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except ValueError as error:
-            if "Cannot lower jaxpr" not in str(error):
+        except (ValueError, TypeError) as error:
+            if not any(words in str(error) for words in _MIXED_UP):
                 raise
         import jax
 
@@ -139,7 +143,6 @@ def output_shape(
         ) from None
     try:
         outputs = jax.eval_shape(apply_fn, params, x)
-        of_one = jax.eval_shape(apply_fn, params, x[:1])
     except Exception as error:  # the user's code may raise anything
         said = (str(error).strip().splitlines() or [""])[0]
         reason = f"{type(error).__name__}: {said[:300]}"
@@ -151,13 +154,7 @@ def output_shape(
         raise InputError(
             f"apply_fn must return one array of outputs, but returns a {type(outputs).__name__}."
         )
-    shape = tuple(outputs.shape)
-    if shape and shape[0] == len(x) and tuple(of_one.shape) != (1, *shape[1:]):
-        raise InputError(
-            f"apply_fn must return a row for each row of x, but returns shape {of_one.shape} for "
-            f"one row and {shape} for {len(x)}."
-        )
-    return shape
+    return tuple(outputs.shape)
 
 
 def count_examples(data: tuple[ArrayLike, ArrayLike], what: str) -> int:

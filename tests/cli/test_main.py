@@ -85,7 +85,7 @@ def test_paper_ends_with_the_path_of_the_report(tmp_path):
     [
         (("paper", "--only", "nonsense"), "there is no section 'nonsense'"),
         (("paper", "--seeds", "0"), "seeds must be at least 1, got 0."),
-        (("data", "fetch", "imagenet"), "there is no data set 'imagenet' to fetch"),
+        (("data", "fetch", "imagenet"), "a data set to fetch must be one of mnist, fashion-mnist"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, message, tmp_path):

@@ -130,6 +130,7 @@ def test_a_users_sys_exit_is_an_error(folder, arguments):
     assert run(*arguments).sentence
 
 
+@pytest.mark.usefixtures("hears_ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_sweep_with_a_word(folder, number):
     (folder / "plan.toml").write_text(PLAN.format(data="digits", steps=10_000_000))
@@ -147,6 +148,7 @@ def test_a_signal_ends_a_sweep_with_a_word(folder, number):
     assert "leaked" not in err
 
 
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_while_modules_are_imported_is_a_word(folder):
     """At the first file that is opened: long before the command has begun."""
     hook = (
@@ -162,6 +164,7 @@ def test_ctrl_c_while_modules_are_imported_is_a_word(folder):
     assert (code, out, err) == (130, b"", "noisescale: interrupted.\n")
 
 
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_an_import_that_an_interrupt_broke_is_an_interrupt(folder):
     """Libraries make an ImportError of it."""
     text = (

@@ -86,7 +86,7 @@ def record_of(config, *, score, history=None, status="done", error=None):
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return {
         "key": hashlib.sha256(text.encode()).hexdigest(),
-        "config": config,
+        "config": text,
         "status": status,
         "history": history or {},
         "final": score,

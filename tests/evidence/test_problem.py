@@ -19,7 +19,10 @@ NEUTRAL = [
     "evidence.timing",
     "evidence.problem",
     "evidence.rows",
+    "drawing",
+    "files",
     "notebook",
+    "text",
     "evidence.prior",
     "evidence.select",
     "evidence.targets",
@@ -63,6 +66,19 @@ NEUTRAL = [
             "kfac",
             "diagonal",
             "semidefinite",
+        )
+    ),
+    *(
+        f"evidence.linear.{name}"
+        for name in (
+            "chord",
+            "design",
+            "families",
+            "newton",
+            "packed",
+            "path",
+            "regression",
+            "search",
         )
     ),
     "torch.batches",

@@ -90,11 +90,11 @@ def test_the_same_run_twice_is_one_run():
             {"seeds": 1001, "zipped": {"n_train": range(1, 1001), "momentum": [0.5] * 1000}},
             "the plan must have at most 1,000,000 runs, got 1,001,000",
         ),
-        ({"seeds": count()}, "the values in the grid of seed must be at most 1,000,000"),
-        ({"grid": {"batch_size": count(1)}}, "the values in the grid of batch_size must be at m"),
-        ({"zipped": {"momentum": count()}}, "the values in the zip of momentum must be at most"),
-        ({"run": {"hidden_widths": count(1)}}, "the layers in hidden_widths must be at most 1,000"),
-        ({"run": {"evaluate_at": count(1)}}, "the steps in evaluate_at must be at most 1,000,000"),
+        ({"seeds": count()}, "the grid of seed must have at most 1,000,000 values"),
+        ({"grid": {"batch_size": count(1)}}, "the grid of batch_size must have at m"),
+        ({"zipped": {"momentum": count()}}, "the zip of momentum must have at most"),
+        ({"run": {"hidden_widths": count(1)}}, "hidden_widths must have at most 1,000 values"),
+        ({"run": {"evaluate_at": count(1)}}, "evaluate_at must have at most 1,000,000 values"),
         ({"run": {"n_evaluations": 2**60}}, "n_evaluations must be at most 1,000,000"),
         ({"run": {"steps": sys.exit}}, "steps cannot be computed: its function raised SystemExit"),
     ],
@@ -147,5 +147,5 @@ def test_bad_plan_files(tmp_path, text, message):
 
 
 def test_a_plan_that_never_ends_is_refused(tmp_path):
-    with pytest.raises(InputError, match="the runs of a plan must be at most 1,000,000"):
+    with pytest.raises(InputError, match="the plan must have at most 1,000,000 values"):
         run_sweep(repeat(BASIC), tmp_path)

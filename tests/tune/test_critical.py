@@ -247,7 +247,7 @@ def test_learning_rates_follow_the_rule(rule, up_to, rates):
     ("changed", "words"),
     [
         ({"batch_sizes": [8]}, "two or more"),
-        ({"batch_sizes": itertools.count(1)}, "batch sizes must be at most 1,000"),
+        ({"batch_sizes": itertools.count(1)}, "batch_sizes must have at most 1,000 values"),
         ({"batch_sizes": [8, 30_000]}, "at most n_examples"),
         ({"rule": "cubic"}, "rule must be one of"),
         ({"learning_rate": -1.0}, "learning_rate"),

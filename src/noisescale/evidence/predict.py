@@ -100,21 +100,23 @@ def predictions_of(
     method = _choose_method(method, p=len(problem.w), n=problem.facts().rows)
     L, _ = resolve_prior(problem, prior_precision, method, "ggn", Accuracy())
     settings: dict[str, Any] = {"predictive": predictive, "n_samples": n_samples, "seed": seed}
-    if not np.isfinite(outputs).all():
-        raise InputError("the model's outputs at x_new are not finite: scale x_new as data was.")
-    if problem.likelihood.name == "bernoulli":
-        return average_probabilities(
-            outputs[:, 0],
-            lambda: _covariances(problem, new, L, method, (n, 1))[:, 0, 0],
-            **settings,
-        )
     K = problem.n_classes  # C = T K for sequences of T tokens
-    averaged = average_probabilities(
-        outputs.reshape(-1, K),
-        lambda: _covariances(problem, new, L, method, (n * C // K, K)),
-        **settings,
-    )
-    return averaged if C == K else averaged.reshape(n, C // K, K)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        if problem.likelihood.name == "bernoulli":
+            averaged = average_probabilities(
+                outputs[:, 0],
+                lambda: _covariances(problem, new, L, method, (n, 1))[:, 0, 0],
+                **settings,
+            )
+        else:
+            averaged = average_probabilities(
+                outputs.reshape(-1, K),
+                lambda: _covariances(problem, new, L, method, (n * C // K, K)),
+                **settings,
+            )
+    if not np.isfinite(averaged).all():
+        raise InputError("the predictions at x_new are not finite: scale x_new as data was.")
+    return averaged if len(averaged) == n else averaged.reshape(n, C // K, K)
 
 
 def _choose_method(method: str, *, p: int, n: int) -> str:

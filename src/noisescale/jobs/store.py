@@ -69,9 +69,8 @@ def opened(store: "Path | str | RunStore | None") -> "Iterator[RunStore]":
             yield store
         return
     with ExitStack() as leaving:
-        if store is None:
-            store = leaving.enter_context(tempfile.TemporaryDirectory())
-        path = check_path("store", store)
+        place = leaving.enter_context(tempfile.TemporaryDirectory()) if store is None else store
+        path = check_path("store", place)
         if not path.suffix:  # a folder's name
             make_folder(path)
         runs = leaving.enter_context(RunStore(path, write=True))

@@ -266,7 +266,9 @@ def slope_of(tops: Sequence[Top]) -> Estimate | None:
 
 def fit_rule(frame: pd.DataFrame, over: str, *, optimum: str = "batch_size") -> ScalingRule:
     """The rule in the paper's own unit of learning rates, as the runs have them."""
-    return fit_scaling_rule(frame.drop(columns="cost_convention"), over, optimum=optimum)
+    return fit_scaling_rule(
+        frame.drop(columns="cost_convention", errors="ignore"), over, optimum=optimum
+    )
 
 
 def describe(rule: ScalingRule, how: str) -> tuple[Measurement, ...]:

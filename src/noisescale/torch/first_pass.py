@@ -7,7 +7,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from noisescale.errors import InputError
-from noisescale.torch.calls import tensors
 from noisescale.torch.model import TorchModel
 
 _REPEATS = 8  # by which outputs that are random are seen to be, few as they may be
@@ -49,8 +48,8 @@ class _Made(TorchDispatchMode):  # type: ignore[misc]  # PyTorch says nothing of
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
-        for part in tensors(returned):
-            if part.layout is torch.strided:
+        for part in returned if isinstance(returned, tuple | list) else (returned,):
+            if isinstance(part, torch.Tensor) and part.layout is torch.strided:
                 storage = part.untyped_storage()
                 self.storages[storage.data_ptr()] = storage
         return returned

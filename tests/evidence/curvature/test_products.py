@@ -135,7 +135,7 @@ def test_gradients_of_examples_count_what_is_computed_on_their_way(wrap, monkeyp
     monkeypatch.setattr(
         per_example, "sums", lambda *given: sizes.append(len(given[-1])) or sums(*given)
     )
-    per_example.gradient_moments(model)
+    per_example.gradient_moments(model, "float32")
     assert sizes == [1] * 6
 
 
