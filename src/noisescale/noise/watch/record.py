@@ -317,7 +317,7 @@ class NoiseRecord(Displayed):
             "n_updates": self.whole.n_updates,
             "n_skipped": self.whole.n_skipped,
             "n_spikes": self.whole.n_spikes,
-            "notes": list(self._notes),
+            "notes": list(self.notes),
         }
 
     def __repr__(self) -> str:
