@@ -212,6 +212,8 @@ def test_logs_hold_what_is_known_and_the_end_says_it_once(tmp_path, capsys):
     lines = [line for line in capsys.readouterr().out.splitlines() if "updates measured" in line]
     answer = repr(callback.watch).removeprefix("Watch: ").splitlines()[0]
     assert lines == [f"noise scale: {answer}"]
+    callback.on_train_end(run.args, transformers.TrainerState(is_world_process_zero=False), None)
+    assert not capsys.readouterr().out
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_goes_on_measuring(tmp_path):
