@@ -743,6 +743,45 @@ def test_adam_is_measured_from_its_second_step_on():
     update(model, optimizer, x, y)  # said once
 
 
+def test_rows_that_were_never_looked_up_are_left_out_of_adams_metric():
+    """Not divided by eps; the others are as by definition."""
+    torch.manual_seed(0)
+    table = nn.Embedding(9, 4).double()
+    model = nn.Sequential(table, nn.Flatten(), nn.Linear(8, 3).double())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    noise = watch(model, optimizer, every=1, norm="adam")
+    x, y = torch.tensor([[0, 1], [2, 3], [4, 0], [1, 2]]), torch.tensor([0, 1, 2, 0])
+    update(model, optimizer, x, y)
+    metric = adam_metric(optimizer, dict(model.named_parameters()))
+    assert not metric["0.weight"][5:].any()
+    c = contributions(F.cross_entropy(model(x + 2), y, reduction="none"), [*model.parameters()])
+    m = torch.cat([metric[name].reshape(-1) for name, _ in model.named_parameters()])
+    want = noise_of(c * m.sqrt())
+    update(model, optimizer, x + 2, y)
+    row = noise.rows[-1]
+    assert (row.gradient_sq_norm, row.trace) == pytest.approx(want)
+    assert noise.notes == ("16 of 36 entries of 0.weight never had a gradient before: left out",)
+    assert noise.to_dict()["notes"] == list(noise.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm", "suggested"),
+    [
+        (torch.optim.Adam, "l2", True),
+        (torch.optim.AdamW, "l2", True),
+        (torch.optim.AdamW, "adam", False),
+        (torch.optim.SGD, "l2", False),
+    ],
+)
+def test_adams_own_metric_is_suggested_once(kind, norm, suggested):
+    model, (x, y) = made(), data()
+    optimizer = kind(model.parameters(), lr=1e-3)
+    noise = watch(model, optimizer, every=1, norm=norm)
+    for _ in range(3):
+        update(model, optimizer, x, y)
+    assert sum("norm='adam'" in note for note in noise.notes) == suggested
+
+
 def test_warnings_point_to_the_line_that_led_to_them():
     """Not to the library's, nor to that of PyTorch which calls its hook."""
     model = nn.Linear(3, 3)

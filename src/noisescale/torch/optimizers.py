@@ -27,6 +27,11 @@ def momentum(optimizer: Any) -> float:
     return float(optimizer.param_groups[0].get("momentum", math.nan))
 
 
+def is_adam(optimizer: Any) -> bool:
+    """Whether its steps divide by roots of second moments."""
+    return isinstance(getattr(optimizer, "optimizer", optimizer), _DIVIDE)
+
+
 def several_rates(optimizer: Any) -> bool:
     """Whether groups of parameters have different learning rates."""
     return optimizer is not None and len({float(g["lr"]) for g in optimizer.param_groups}) > 1
@@ -36,11 +41,16 @@ def adam_metric(optimizer: Any, params: Mapping[str, Tensor]) -> dict[str, Tenso
     """1/(sqrt(v/(1 - beta2^t)) + eps)^2 of every entry, by which Adam's step divides it.
 
     v are the largest second moments so far under amsgrad. SparseAdam's step divides by
-    (sqrt(v) + eps)/sqrt(1 - beta2^t). None for other optimisers, and while there are no moments.
+    (sqrt(v) + eps)/sqrt(1 - beta2^t). Entries that never had a gradient, whose v is 0, have the
+    weight 0. None for other optimisers, and while there are no moments.
+
+    v are those that the last step has left. With the present gradient in them, the metric would
+    depend on the noise that it is to measure: |G|^2 would come out too small, by
+    2 (1 - beta2)/(1 - beta2^t) tr S/B to first order.
     """
-    optimizer = getattr(optimizer, "optimizer", optimizer)  # inside of Accelerate's wrapper
-    if not isinstance(optimizer, _DIVIDE):
+    if not is_adam(optimizer):
         return None
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # inside of Accelerate's wrapper
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     made = {}
     for name, p in params.items():
@@ -51,7 +61,7 @@ def adam_metric(optimizer: Any, params: Mapping[str, Tensor]) -> dict[str, Tenso
         v = v.float() if v.dtype in HALF else v
         correction = math.sqrt(1 - float(group["betas"][1]) ** float(state["step"]))
         eps = group["eps"] / (correction if isinstance(optimizer, torch.optim.SparseAdam) else 1)
-        made[name] = (v.sqrt() / correction).add_(eps).pow_(-2)
+        made[name] = (v.sqrt() / correction).add_(eps).pow_(-2).masked_fill_(v == 0, 0.0)
     return made
 
 

@@ -24,7 +24,7 @@ from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch import optimizers, watched
 from noisescale.torch.loss_weight import unlike_reduction
 from noisescale.torch.observer import Observer
-from noisescale.torch.troubles import NO_METRIC, failure
+from noisescale.torch.troubles import ADAM, NO_METRIC, failure
 from noisescale.torch.update import Update, batches, together
 
 _PILOT = 6  # timed updates from which the pace is chosen
@@ -86,6 +86,7 @@ class Watch(NoiseRecord):
         self._last = time.perf_counter()
         self._noted: tuple[tuple[int, int], ...] | None = None
         self.closed = False
+        self._unseen: dict[str, torch.Tensor] = {}  # how many entries never had a gradient
         self._handle: Any = None
         if optimizer is not None and hooked:
             self._handle = optimizer.register_step_pre_hook(lambda *_: self.step())
@@ -205,7 +206,20 @@ class Watch(NoiseRecord):
         )
 
     def _metric(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
-        return optimizers.adam_metric(self.optimizer, params)
+        metric = optimizers.adam_metric(self.optimizer, params)
+        self._unseen = {name: (m == 0).sum() for name, m in (metric or {}).items()}
+        return metric
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about these numbers, in words."""
+        sizes = {name: p.numel() for name, p in self.model.named_parameters()}
+        unseen = (
+            f"{int(n):,} of {sizes[name]:,} entries of {name} never had a gradient before: left out"
+            for name, n in self._unseen.items()
+            if n
+        )
+        return (*super().notes, *unseen)
 
     def _batches(self, update: Update, scale: float) -> dict[str, Batch]:
         """What every layer has seen, in all processes."""
@@ -284,6 +298,8 @@ class Watch(NoiseRecord):
                 self.note(unlike, warn=True)
         if watched.is_coupled(self.model):
             self.note(watched.COUPLED)
+        if self.norm == "l2" and optimizers.is_adam(self.optimizer):
+            self.note(ADAM)
         if optimizers.several_rates(self.optimizer):
             self.note(
                 "groups of parameters have different learning rates: the noise scale is the first "

@@ -61,9 +61,9 @@ class Row:
 def check_rows(rows: Sequence[Row]) -> None:
     """Refuse rows that no update gives: no size, and infinity but for an open interval."""
     for row in rows:
-        numbers = [value for name, value in vars(row).items() if name != "high" or value < math.inf]
+        known = (v for k, v in vars(row).items() if not k.endswith("high") or v < math.inf)
         sized = row.n_examples > 0 and row.batch_size > 0  # NaN is not
-        if not sized or any(abs(number) > LARGEST for number in numbers):
+        if not sized or any(abs(number) > LARGEST for number in known):
             raise InputError(f"the row of update {row.update} is none that a watch measured.")
 
 
@@ -317,7 +317,7 @@ class NoiseRecord(Displayed):
             "n_updates": self.whole.n_updates,
             "n_skipped": self.whole.n_skipped,
             "n_spikes": self.whole.n_spikes,
-            "notes": list(self._notes),
+            "notes": list(self.notes),
         }
 
     def __repr__(self) -> str:
