@@ -87,12 +87,16 @@ class Watch(NoiseRecord):
         self._noted: tuple[tuple[int, int], ...] | None = None
         self.closed = False
         self._handle: Any = None
-        if optimizer is not None and hooked:
-            self._handle = optimizer.register_step_pre_hook(lambda *_: self.step())
-        watched.take_over(self.model, self)
-        if compiled and watched.has_dropout(self.model):
-            self.note(watched.MASKS)
-        self._prepare()
+        try:
+            self._prepare()
+            if optimizer is not None and hooked:
+                self._handle = optimizer.register_step_pre_hook(self._before_step)
+            watched.take_over(self.model, self)
+            if compiled and watched.has_dropout(self.model):
+                self.note(watched.MASKS)
+        except BaseException:  # nothing is left behind
+            self.close()
+            raise
 
     @property
     def every(self) -> int | None:
@@ -139,6 +143,32 @@ class Watch(NoiseRecord):
             self._time(measured, now - self._last, time.perf_counter() - now)
         self._prepare()
         self._last = time.perf_counter()
+
+    def _before_step(self, _: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Take the reading now, or after the backward pass in the step's closure.
+
+        A closure may be called again in one step, at other weights: its first call is of those
+        before the step, the others are not looked at.
+        """
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if self.closed or not callable(closure):
+            self.step()
+            return None
+        calls = 0
+
+        def seen() -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                loss = closure()
+                self.step()
+                return loss
+            with self._observer.aside():
+                return closure()
+
+        if "closure" in kwargs:
+            return args, kwargs | {"closure": seen}
+        return (args[0], seen, *args[2:]), kwargs
 
     def close(self) -> None:
         """Stop watching; what was measured stays."""
