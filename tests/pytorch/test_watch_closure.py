@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import mse_loss
 
 from noisescale.torch import watch
 
@@ -17,7 +17,7 @@ def readings(how, make, every):
 
     def closure():
         optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
+        loss = mse_loss(model(x), y)
         loss.backward()
         return loss
 
@@ -54,3 +54,37 @@ def test_a_closure_that_is_called_several_times_gives_one_reading():
     assert [row[0] for row in rows] == [0, 1, 2, 3]
     first = readings("before", lambda params: torch.optim.SGD(params, lr=0.1), 1)[0][0]
     assert rows[0] == first
+
+
+class Sharp(torch.optim.SGD):
+    """Steps from a gradient to what its closure finds there, by the step of its base."""
+
+    def step(self, closure):
+        with torch.no_grad():
+            for p in self.param_groups[0]["params"]:
+                p += 0.01 * p.grad
+        closure()
+        return super().step(closure)
+
+
+def test_the_gradient_that_was_there_before_the_step_is_the_reading():
+    """A step inside of a step is the same update."""
+    torch.manual_seed(0)
+    x, model = torch.randn(32, 4).double(), torch.nn.Linear(4, 1).double()
+    optimizer = Sharp(model.parameters(), lr=0.0)
+    torch.optim.SGD(model.parameters())  # from now on the base's step calls hooks too
+    noise = watch(model, optimizer, every=1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), x.sum(1, keepdim=True))
+        loss.backward()
+        return loss
+
+    weights = model.weight.detach().clone()
+    for _ in range(3):
+        with torch.no_grad():
+            model.weight.copy_(weights)
+        closure()
+        optimizer.step(closure)
+    assert (noise.n_updates, noise.whole.n_skipped, noise.notes) == (3, 0, ())

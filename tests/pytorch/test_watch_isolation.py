@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from noisescale.torch import watch
 from noisescale.torch.watched import UnwatchableError
@@ -49,7 +49,7 @@ class PythonRandom(Base):
 
 class NumpyRandom(Base):
     def change(self, h):
-        return h * (1 + 0.01 * np.random.rand())
+        return h * (1 + 0.01 * np.random.rand())  # noqa: NPY002
 
 
 class OwnGenerators(Base):
@@ -160,7 +160,7 @@ def trained(kind, settings):
     x = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
     for part in x.split(8):
         optimizer.zero_grad()
-        F.cross_entropy(model(part), (part[:, 0] > 0).long()).backward()
+        cross_entropy(model(part), (part[:, 0] > 0).long()).backward()
         optimizer.step()
     if noise is not None:
         noise.close()
@@ -176,7 +176,8 @@ def trained(kind, settings):
         if kind is OwnGenerators
         else None
     )
-    drawn = torch.rand(3).tolist(), random.random(), np.random.rand(), own
+    rand = np.random.rand()  # noqa: NPY002
+    drawn = torch.rand(3).tolist(), random.random(), rand, own
     return model.state_dict(), plain, hooks, drawn, noise
 
 
@@ -217,7 +218,8 @@ def test_a_script_module_is_refused_and_nothing_is_left_behind():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(UnwatchableError, match="a ScriptModule takes no hooks"):
         watch(model, optimizer)
-    assert not model[0]._forward_hooks and not optimizer._optimizer_step_pre_hooks
+    assert not model[0]._forward_hooks
+    assert not optimizer._optimizer_step_pre_hooks
     model(torch.ones(3, 6)).sum().backward()
     optimizer.step()
 
@@ -232,4 +234,5 @@ def test_what_was_registered_before_a_failure_is_taken_away_again():
     with pytest.raises(RuntimeError, match="no hooks here"):
         watch(model, optimizer)
     hooks = [h for part in model.modules() for h in (part._forward_hooks, part._forward_pre_hooks)]
-    assert not any(hooks) and not optimizer._optimizer_step_pre_hooks
+    assert not any(hooks)
+    assert not optimizer._optimizer_step_pre_hooks

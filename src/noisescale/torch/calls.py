@@ -135,7 +135,7 @@ def _copied(module: nn.Module, args: Any, kwargs: Any) -> tuple[nn.Module, Any, 
         memo |= {id(own[name]): OrderedDict() for name in _BACKWARD}
     try:
         with _Detached():
-            return copy.deepcopy((module, args, kwargs), memo)  # type: ignore[no-any-return]
+            return copy.deepcopy((module, args, kwargs), memo)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CopyError(f"their module cannot be copied ({reason})") from error
@@ -160,7 +160,7 @@ def undisturbed(module: nn.Module, *, evaluation: bool = False) -> Iterator[None
     """
     everywhere = [getattr(torch_module, f"_global{name}") for name in (*_FORWARD, *_BACKWARD)]
     hooks = [hooks.copy() for hooks in everywhere]
-    drawn = random.getstate(), np.random.get_state()
+    drawn = random.getstate(), np.random.get_state()  # noqa: NPY002
     modes = [(part, part.training) for part in module.modules()]
     recurrent = any(isinstance(part, nn.RNNBase) for part, _ in modes)
     devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
@@ -182,7 +182,7 @@ def undisturbed(module: nn.Module, *, evaluation: bool = False) -> Iterator[None
             for each, before in zip(everywhere, hooks, strict=True):
                 each.update(before)
             random.setstate(drawn[0])
-            np.random.set_state(drawn[1])
+            np.random.set_state(drawn[1])  # noqa: NPY002
 
 
 @dataclass(frozen=True, eq=False)

@@ -144,27 +144,29 @@ class Watch(NoiseRecord):
         self._prepare()
         self._last = time.perf_counter()
 
-    def _before_step(self, _: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """Take the reading now, or after the backward pass in the step's closure.
 
-        A closure may be called again in one step, at other weights: its first call is of those
-        before the step, the others are not looked at.
+        A closure may be called again in one step, at other weights: what comes after the gradient
+        of those before the step is not looked at.
         """
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if self.closed or not callable(closure):
-            self.step()
+        if optimizers.is_nested(optimizer):
             return None
-        calls = 0
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        taken = self.pending or not callable(closure)
+        if taken:
+            self.step()
+        if self.closed or not callable(closure):
+            return None
 
         def seen() -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == 1:
-                loss = closure()
-                self.step()
-                return loss
-            with self._observer.aside():
-                return closure()
+            nonlocal taken
+            if taken:
+                with self._observer.aside():
+                    return closure()
+            loss, taken = closure(), True
+            self.step()
+            return loss
 
         if "closure" in kwargs:
             return args, kwargs | {"closure": seen}
@@ -229,9 +231,8 @@ class Watch(NoiseRecord):
         self.take(
             whole,
             update=self.n_updates,
-            learning_rate=optimizers.learning_rate(self.optimizer),
-            momentum=optimizers.momentum(self.optimizer),
             layers=made if self.per_layer else None,
+            **optimizers.rate_of(self.optimizer)[0]._asdict(),
         )
 
     def _metric(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
@@ -314,11 +315,9 @@ class Watch(NoiseRecord):
                 self.note(unlike, warn=True)
         if watched.is_coupled(self.model):
             self.note(watched.COUPLED)
-        if optimizers.several_rates(self.optimizer):
-            self.note(
-                "groups of parameters have different learning rates: the noise scale is the first "
-                "group's"
-            )
+        unlike_groups = optimizers.rate_of(self.optimizer)[1]
+        if unlike_groups is not None:
+            self.note(unlike_groups)
         entries = self._observer.entries.values()
         for entry in entries:
             if entry.unchecked is not None:
