@@ -201,6 +201,29 @@ def test_parameters_of_a_module_that_cannot_be_copied_are_left_out():
     )
 
 
+def test_the_module_is_as_ever_while_a_copy_of_it_is_called():
+    """Other threads may call it meanwhile."""
+    seen = []
+
+    class Looking(Base):
+        def change(self, h):
+            seen.append(
+                (run[0].training, len(run[0].a._forward_hooks), len(run[0].b._forward_hooks))
+            )
+            return h
+
+    run = [Looking()]
+    optimizer = torch.optim.SGD(run[0].parameters(), lr=0.1)
+    with watch(run[0], optimizer, every=1):
+        for _ in range(2):
+            optimizer.zero_grad()
+            run[0](torch.ones(8, 6)).sum().backward()
+            optimizer.step()
+    assert len(seen) > 4
+    assert {training for training, *_ in seen} == {True}
+    assert {n for _, *ns in seen for n in ns} == {1, 2}  # around it, and after layers with rules
+
+
 def test_hooks_on_all_modules_are_not_called_again():
     calls = []
     handle = nn.modules.module.register_module_forward_hook(lambda *_: calls.append(1))

@@ -152,17 +152,17 @@ def _kept(hooks: "OrderedDict[int, Any]") -> "OrderedDict[int, Any]":
 
 
 @contextmanager
-def undisturbed(module: nn.Module, *, evaluation: bool = False) -> Iterator[None]:
-    """Call the module again, perhaps in evaluation mode, and leave all as it was.
+def undisturbed(module: nn.Module, *, evaluation: bool = False) -> Iterator[nn.Module]:
+    """A copy of the module to call again, perhaps in evaluation mode.
 
-    Hooks on all modules are away meanwhile, and random numbers are as before afterwards: PyTorch's,
-    NumPy's and Python's.
+    The module itself is left alone, as other threads may call it meanwhile. Hooks on all modules
+    are away, and random numbers are as before afterwards: PyTorch's, NumPy's and Python's.
     """
     everywhere = [getattr(torch_module, f"_global{name}") for name in (*_FORWARD, *_BACKWARD)]
     hooks = [hooks.copy() for hooks in everywhere]
     drawn = random.getstate(), np.random.get_state()  # noqa: NPY002
-    modes = [(part, part.training) for part in module.modules()]
-    recurrent = any(isinstance(part, nn.RNNBase) for part, _ in modes)
+    twin, _, _ = _copied(module, (), {})
+    recurrent = any(isinstance(part, nn.RNNBase) for part in module.modules())
     devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
     device = next((p.device.type for p in module.parameters()), "cpu")
     with (
@@ -173,12 +173,10 @@ def undisturbed(module: nn.Module, *, evaluation: bool = False) -> Iterator[None
         try:
             for each in everywhere:
                 each.clear()
-            for part, mode in modes:
-                part.training = mode and not evaluation
-            yield
+            for part in twin.modules():
+                part.training = part.training and not evaluation
+            yield twin
         finally:
-            for part, mode in modes:
-                part.training = mode
             for each, before in zip(everywhere, hooks, strict=True):
                 each.update(before)
             random.setstate(drawn[0])
