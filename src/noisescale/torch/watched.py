@@ -33,6 +33,11 @@ def trained(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     for part in model.modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnwatchableError(
+                "a ScriptModule takes no hooks, and cannot be watched: train the module that it "
+                "was made of."
+            )
         kinds = {kind.__name__ for kind in type(part).__mro__}
         if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
             raise UnwatchableError(

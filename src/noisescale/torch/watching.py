@@ -88,12 +88,16 @@ class Watch(NoiseRecord):
         self.closed = False
         self._unseen: dict[str, torch.Tensor] = {}  # how many entries never had a gradient
         self._handle: Any = None
-        if optimizer is not None and hooked:
-            self._handle = optimizer.register_step_pre_hook(lambda *_: self.step())
-        watched.take_over(self.model, self)
-        if compiled and watched.has_dropout(self.model):
-            self.note(watched.MASKS)
-        self._prepare()
+        try:
+            self._prepare()
+            if optimizer is not None and hooked:
+                self._handle = optimizer.register_step_pre_hook(self._before_step)
+            watched.take_over(self.model, self)
+            if compiled and watched.has_dropout(self.model):
+                self.note(watched.MASKS)
+        except BaseException:  # nothing is left behind
+            self.close()
+            raise
 
     @property
     def every(self) -> int | None:
@@ -140,6 +144,34 @@ class Watch(NoiseRecord):
             self._time(measured, now - self._last, time.perf_counter() - now)
         self._prepare()
         self._last = time.perf_counter()
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Take the reading now, or after the backward pass in the step's closure.
+
+        A closure may be called again in one step, at other weights: what comes after the gradient
+        of those before the step is not looked at.
+        """
+        if optimizers.is_nested(optimizer):
+            return None
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        taken = self.pending or not callable(closure)
+        if taken:
+            self.step()
+        if self.closed or not callable(closure):
+            return None
+
+        def seen() -> Any:
+            nonlocal taken
+            if taken:
+                with self._observer.aside():
+                    return closure()
+            loss, taken = closure(), True
+            self.step()
+            return loss
+
+        if "closure" in kwargs:
+            return args, kwargs | {"closure": seen}
+        return (args[0], seen, *args[2:]), kwargs
 
     def close(self) -> None:
         """Stop watching; what was measured stays."""
@@ -200,9 +232,8 @@ class Watch(NoiseRecord):
         self.take(
             whole,
             update=self.n_updates,
-            learning_rate=optimizers.learning_rate(self.optimizer),
-            momentum=optimizers.momentum(self.optimizer),
             layers=made if self.per_layer else None,
+            **optimizers.rate_of(self.optimizer)[0]._asdict(),
         )
 
     def _metric(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
@@ -300,11 +331,9 @@ class Watch(NoiseRecord):
             self.note(watched.COUPLED)
         if self.norm == "l2" and optimizers.is_adam(self.optimizer):
             self.note(ADAM)
-        if optimizers.several_rates(self.optimizer):
-            self.note(
-                "groups of parameters have different learning rates: the noise scale is the first "
-                "group's"
-            )
+        unlike_groups = optimizers.rate_of(self.optimizer)[1]
+        if unlike_groups is not None:
+            self.note(unlike_groups)
         entries = self._observer.entries.values()
         for entry in entries:
             if entry.unchecked is not None:

@@ -100,6 +100,7 @@ def advise(
     latest: Estimate | None = None,
     learning_rate: float = math.nan,
     momentum: float = math.nan,
+    dampening: float = 0.0,
     n_train: int | None = None,
     n_examples: int | None = None,
     unit: str = "example",
@@ -112,6 +113,7 @@ def advise(
         latest: the critical batch size of the latest stretch. While it is above the average, as it
             is in a run's first descent, nothing says that the batch should not grow.
         learning_rate, momentum: the optimiser's; NaN if unknown, momentum NaN for Adam and its kin.
+        dampening: SGD's; NaN if there is no one noise scale.
         n_train: the size of the training set, for the noise scale.
         n_examples: examples in a batch, if units are tokens.
         unit: ``"example"`` or ``"token"``.
@@ -119,7 +121,8 @@ def advise(
     B = check_number("batch_size", batch_size, "above 0", lambda v: v > 0)
     b = critical_batch_size
     low, high = _bounds(b)
-    g = _scale(learning_rate, momentum, n_train, B if n_examples is None else n_examples)
+    effective = learning_rate * (1 - dampening)
+    g = _scale(effective, momentum, n_train, B if n_examples is None else n_examples)
     place = _position(B, low, high)
     costs = tuple(costs_at(B, k, b) for k in _FACTORS)
     sentences = (

@@ -56,6 +56,7 @@ class Row:
     latest: float = math.nan
     latest_low: float = math.nan
     latest_high: float = math.nan
+    dampening: float = 0.0
 
 
 def check_rows(rows: Sequence[Row]) -> None:
@@ -131,6 +132,7 @@ class NoiseRecord(Displayed):
         update: int,
         learning_rate: float = math.nan,
         momentum: float = math.nan,
+        dampening: float = 0.0,
         layers: Mapping[str, Batch] | None = None,
     ) -> bool:
         """Take in one update; False if its readings were not finite, which is counted."""
@@ -155,10 +157,11 @@ class NoiseRecord(Displayed):
                 high=estimate.high,
                 learning_rate=learning_rate,
                 momentum=momentum,
-                noise_scale=self.scale(learning_rate, batch.n_examples, momentum),
+                noise_scale=self.scale(learning_rate, batch.n_examples, momentum, dampening),
                 latest=latest.value,
                 latest_low=latest.low,
                 latest_high=latest.high,
+                dampening=dampening,
             )
         )
         return True
@@ -197,17 +200,19 @@ class NoiseRecord(Displayed):
 
     @property
     def noise_scale(self) -> float | None:
-        """The paper's g = epsilon (N/B - 1)/(1 - m), now: at the last reading's learning rate.
+        """The paper's g = epsilon (1 - d)/(1 - m) (N/B - 1) at the last reading's learning rate.
 
-        B is the usual batch size, as an epoch's last batch may be shorter. None without
-        ``n_train``, a reading, or an optimiser that is plain SGD.
+        m is SGD's momentum and d its dampening. B is the usual batch size, as an epoch's last batch
+        may be shorter. None without ``n_train``, a reading, or an optimiser that is plain SGD with
+        one momentum.
         """
         if not self.rows:
             return None
         row = self.rows[-1]
         value = row.noise_scale  # of a history that was read from a file, without n_train
         if self.n_train is not None:
-            value = self.scale(row.learning_rate, self.usual("n_examples"), row.momentum)
+            B = self.usual("n_examples")
+            value = self.scale(row.learning_rate, B, row.momentum, row.dampening)
         return None if math.isnan(value) else value
 
     def usual(self, column: str) -> Any:
@@ -335,9 +340,12 @@ class NoiseRecord(Displayed):
         """Updates so far, measured or not."""
         return self.whole.last + 1
 
-    def scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
+    def scale(
+        self, learning_rate: float, batch_size: int, momentum: float, dampening: float = 0.0
+    ) -> float:
         """The paper's g of one update; NaN if it is not known, with a note if it is not defined."""
-        usable = math.isfinite(learning_rate) and learning_rate > 0 and 0 <= momentum < 1
+        effective = learning_rate * (1 - dampening)
+        usable = math.isfinite(effective) and effective > 0 and 0 <= momentum < 1
         if self.n_train is None or not usable:
             return math.nan
         if batch_size > self.n_train:
@@ -346,4 +354,4 @@ class NoiseRecord(Displayed):
                 "scale is left out"
             )
             return math.nan
-        return noise_scale(learning_rate, batch_size, self.n_train, momentum)
+        return noise_scale(effective, batch_size, self.n_train, momentum)

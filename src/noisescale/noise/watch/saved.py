@@ -65,6 +65,7 @@ def advice_from(record: "NoiseRecord") -> Advice:
         latest=Estimate(row.latest, low=row.latest_low, high=row.latest_high),
         learning_rate=row.learning_rate,
         momentum=row.momentum,
+        dampening=row.dampening,
         n_train=record.n_train,
         n_examples=record.usual("n_examples"),
         unit=record.unit,
