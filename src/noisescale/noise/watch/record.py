@@ -61,7 +61,8 @@ class Row:
 def check_rows(rows: Sequence[Row]) -> None:
     """Refuse rows that no update gives: no size, and infinity but for an open interval."""
     for row in rows:
-        numbers = [value for name, value in vars(row).items() if name != "high" or value < math.inf]
+        open_above = {"high", "latest_high"}
+        numbers = [v for name, v in vars(row).items() if name not in open_above or v < math.inf]
         sized = row.n_examples > 0 and row.batch_size > 0  # NaN is not
         if not sized or any(abs(number) > LARGEST for number in numbers):
             raise InputError(f"the row of update {row.update} is none that a watch measured.")
@@ -262,8 +263,10 @@ class NoiseRecord(Displayed):
         """What to know about these numbers, in words."""
         return tuple(self._notes)
 
-    def note(self, sentence: str, *, warn: bool = False) -> None:
-        """Keep a note, once; with ``warn``, as a warning too."""
+    def note(self, sentence: str, *, warn: bool = False, instead: str | None = None) -> None:
+        """Keep a note, once, ``instead`` of one that begins so; with ``warn``, as a warning too."""
+        if instead is not None:
+            self._notes = [note for note in self._notes if not note.startswith(instead)]
         if sentence not in self._notes:
             self._notes.append(sentence)
             if warn:
