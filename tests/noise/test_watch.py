@@ -446,6 +446,15 @@ def test_a_record_goes_on_from_its_state():
         other.load_state_dict([])
 
 
+def test_an_answer_that_is_open_above_goes_on_from_its_state():
+    record, other = NoiseRecord(), NoiseRecord()
+    for k in range(5):
+        record.take(Batch(0.15 + 0.2 * (k % 2), 0.2, 1 / 32, 32, 32.0), update=k)
+    assert any(row.latest_high == math.inf for row in record.rows)
+    other.load_state_dict(record.state_dict())
+    assert other.rows[-1].latest_high == math.inf
+
+
 def test_notes_are_said_once():
     record = filled(n_train=16)
     assert record.noise_scale is None
@@ -455,6 +464,8 @@ def test_notes_are_said_once():
     with pytest.warns(WatchWarning, match="look"):
         record.note("look", warn=True)
     record.note("look", warn=True)  # or it would be an error here
+    record.note("look again", instead="look")
+    assert record.notes[1:] == ("look again",)
 
 
 @pytest.mark.parametrize(

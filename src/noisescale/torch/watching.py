@@ -331,7 +331,8 @@ def watch(
             backward passes of every update.
         n_train: the size of the training set, for ``watch.noise_scale``.
         overhead: the part of a run's time that measuring may take, by which ``every`` and
-            ``examples`` are chosen from the first updates' timings if neither is given.
+            ``examples`` are chosen from timings throughout the run if neither is given. Every 20th
+            update is measured whatever it takes, and later on one in a twentieth of those so far.
         every: measure every so many updates; the others cost nothing.
         examples: the squared norms of so many examples of each batch, chosen at random: unbiased
             still, with a larger error. None is all of them.
