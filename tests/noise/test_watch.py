@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from noisescale.errors import InputError
-from noisescale.noise.watch.pace import Pace, Pilot, choose, line
+from noisescale.noise.watch.pace import Pace, Pacer, choose, gaps_in_words, line, longest_gap
 from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord, WatchWarning
@@ -267,13 +267,18 @@ seconds = st.floats(1e-6, 10)
 
 @given(st.floats(0.01, 1), seconds, seconds, st.floats(0, 1), st.integers(1, 10_000))
 def test_the_pace_keeps_within_the_overhead(overhead, update, fixed, each, batch_size):
-    pace = choose(overhead, update=update, fixed=fixed, each=each, batch_size=batch_size)
+    at = {"update": update, "fixed": fixed, "each": each, "batch_size": batch_size}
+    pace = choose(overhead, **at, longest=10**12)
     examples = batch_size if pace.examples is None else pace.examples
     assert 1 <= examples <= batch_size
     cost = fixed + each * examples
     assert cost / pace.every <= overhead * update * (1 + 1e-9)
     if pace.every > 1:  # and no slower than it must
         assert cost / (pace.every - 1) > overhead * update * (1 - 1e-9)
+    bounded = choose(overhead, **at)
+    assert 1 <= bounded.every <= 20
+    if pace.every <= 20:
+        assert bounded == pace
 
 
 def test_the_pace_of_some_cases():
@@ -282,6 +287,98 @@ def test_the_pace_of_some_cases():
     assert choose(0.1, fixed=0.0, each=0.01, **at) == Pace(1, 10)
     assert choose(0.1, fixed=0.0, each=0.1, **at) == Pace(8, 8)
     assert choose(0.1, fixed=1.0, each=0.001, **at) == Pace(11, None)
+    assert choose(0.1, fixed=1.0, each=0.1, **at) == Pace(20, 10)
+    assert choose(0.1, fixed=9.0, each=0.1, **at) == Pace(20, 8)
+    assert choose(0.1, fixed=9.0, each=0.1, longest=200, **at) == Pace(154, None)
+
+
+def paced(pacer, n_updates, seconds_of, first=0, n=64):
+    """The updates that are measured, and how many examples of each; ``seconds_of`` both."""
+    made, notes = {}, []
+    for k in range(first, first + n_updates):
+        m = 0
+        if pacer.begins(k):
+            asked = pacer.examples(n)
+            made[k] = m = n if asked is None else min(asked, n)
+        pacer.add(k, seconds_of(k, m), measured=m > 0, examples=m)
+        if m and pacer.due:
+            notes.append(pacer.choose(pacer.settled(), n, 1, k))
+    return made, [note for note in notes if note]
+
+
+def linear(fixed, each, update=1.0):
+    return lambda k, m: update + (fixed + each * m if m else 0)
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e6) | st.just(math.nan), min_size=1, max_size=50),
+    st.floats(1e-6, 2),
+    st.integers(0, 3000),
+    st.integers(1, 100),
+)
+def test_no_gap_between_readings_is_long_whatever_they_cost(timings, overhead, first, n):
+    pacer = Pacer(overhead)
+    pacer.resumes(first, before=0, last=first)
+    made, _ = paced(pacer, 400, lambda k, m: timings[k % len(timings)], first, n)
+    at = [first, *made, first + 400]
+    assert all(b - a <= longest_gap(a) for a, b in itertools.pairwise(at))
+    assert min(made) == first
+
+
+@pytest.mark.parametrize("slow", [(0, 1, 3), (0, 1, 2, 3, 6), (0, 2, 3, 4)])
+def test_what_is_slow_once_does_not_count(slow):
+    """Compilation and checks take 500 times an update; measuring takes nothing."""
+    made, notes = paced(Pacer(0.1), 60, lambda k, m: 500.0 if k in slow else 1.0)
+    assert list(made)[:8] == [0, 3, 6, 9, 12, 15, 18, 19]
+    assert max(np.diff(list(made))) == 3
+    assert notes == []
+
+
+def test_what_the_first_timings_cost_is_paid_back_within_the_longest_gap():
+    made, _ = paced(Pacer(0.1), 60, linear(0.29, 0.0))
+    assert list(made) == [*range(0, 60, 3)]
+    made, _ = paced(Pacer(0.1), 60, linear(0.59, 0.0))
+    assert list(made) == [0, 3, 6, 9, 12, 15, 18, 38, 44, 50, 56]
+
+
+def test_what_is_dear_is_measured_all_the_same_and_said():
+    pacer = Pacer(0.1)
+    made, notes = paced(pacer, 2000, linear(2.8, 0.0))
+    assert max(np.diff(list(made))) == 28
+    assert notes[0] == (
+        "every update takes 1e+03 ms: measuring one in 20 takes 14 % of the run's time, more "
+        "than the 10 % asked for"
+    )
+    assert pacer.pace.every == 28  # a twentieth of the updates so far is enough by now
+
+
+@pytest.mark.parametrize("extra", [0.0, 0.2])
+def test_the_pace_follows_a_change(extra):
+    """From update 300 on measuring takes ten times as long, also by what it does to the next."""
+    pacer, last = Pacer(0.1), [0]
+
+    def seconds_of(k, m):
+        late = extra if last[0] else 0.0
+        last[0] = m
+        return 1.0 + late + ((0.2 if k < 300 else 2.0 - extra) if m else 0.0)
+
+    before, _ = paced(pacer, 300, seconds_of)
+    first = pacer.pace.every
+    after, _ = paced(pacer, 700, seconds_of, first=300)
+    assert first == (2 if extra == 0 else 4)
+    assert pacer.pace.every == 20
+    assert len(before) > 60
+    assert len([k for k in after if k >= 600]) == pytest.approx(20, abs=1)
+
+
+def test_gaps_in_words():
+    assert gaps_in_words([0, 30, 40]) == "no reading between updates 0 and 30"
+    assert gaps_in_words([0, 30, 1000, 1050, 1110]) == (
+        "no reading between updates 30 and 1,000, the longest of 3 such gaps"
+    )
+    assert gaps_in_words([0, 30, 90], longest=lambda k: 40) == (
+        "no reading between updates 30 and 90"
+    )
 
 
 def test_a_line_through_timings():
@@ -291,21 +388,23 @@ def test_a_line_through_timings():
     assert line([(8, 0.1), (32, 9.0)])[0] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_timings_are_what_measuring_takes_or_what_an_update_takes_longer():
-    pilot = Pilot(bare=[2.0, 2.0, 30.0], extra=5.0)
+def test_timings_are_what_measuring_takes_or_what_updates_take_longer():
+    pacer = Pacer(0.1)
+    pacer.bare.extend([2.0, 2.0, 30.0])
     for whole in (2.5, 2.5, 40.0):  # half a second longer, of which it knows a tenth
-        pilot.add(8, 0.1, whole)
+        pacer.measured.append((8, 0.1, whole))
     for whole in (2.0, 2.0, 2.1):  # no longer, but for its own clock
-        pilot.add(32, 1.1, whole)
-    timings = pilot.settled()
+        pacer.measured.append((32, 1.1, whole))
+    timings = pacer.settled()
     assert timings.update == 2.0
     assert timings.fixed + 8 * timings.each == pytest.approx(0.5)
     assert timings.fixed + 32 * timings.each == pytest.approx(1.1)
-    assert timings.spent == pytest.approx(3 * 0.5 + 3 * 1.1 + 5.0)
-    assert len(pilot) == 6
-    assert Pilot(extra=1.0).settled().update == math.inf
-    alone = Pilot()
-    alone.add(8, 0.5, 2.0)
+    pacer.after.extend([2.25, 2.25, 9.0])  # and the next one a quarter of a second longer
+    timings = pacer.settled()
+    assert timings.fixed + 8 * timings.each == pytest.approx(0.75)
+    assert Pacer(0.1).settled().update == math.inf
+    alone = Pacer(0.1)
+    alone.measured.append((8, 0.5, 2.0))
     assert alone.settled().update == 1.5
 
 
@@ -347,6 +446,15 @@ def test_a_record_goes_on_from_its_state():
         other.load_state_dict([])
 
 
+def test_an_answer_that_is_open_above_goes_on_from_its_state():
+    record, other = NoiseRecord(), NoiseRecord()
+    for k in range(5):
+        record.take(Batch(0.15 + 0.2 * (k % 2), 0.2, 1 / 32, 32, 32.0), update=k)
+    assert any(row.latest_high == math.inf for row in record.rows)
+    other.load_state_dict(record.state_dict())
+    assert other.rows[-1].latest_high == math.inf
+
+
 def test_notes_are_said_once():
     record = filled(n_train=16)
     assert record.noise_scale is None
@@ -356,6 +464,8 @@ def test_notes_are_said_once():
     with pytest.warns(WatchWarning, match="look"):
         record.note("look", warn=True)
     record.note("look", warn=True)  # or it would be an error here
+    record.note("look again", instead="look")
+    assert record.notes[1:] == ("look again",)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from noisescale.checks import check_choice, check_flag, check_number, check_whole
-from noisescale.noise.watch.pace import Pace, Pilot, Timings, choose
+from noisescale.noise.watch.pace import DEAR, GAP, Pace, Pacer, Timings, gaps_in_words
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch import optimizers, watched
@@ -27,7 +27,6 @@ from noisescale.torch.observer import Observer
 from noisescale.torch.troubles import ADAM, NO_METRIC, failure
 from noisescale.torch.update import Update, batches, together
 
-_PILOT = 6  # timed updates from which the pace is chosen
 _NOTHING = Batch(math.nan, math.nan, math.nan, 0, math.nan)
 
 
@@ -35,7 +34,7 @@ class Watch(NoiseRecord):
     """What :func:`watch` returns; see there.
 
     Attributes:
-        every: every how many updates are measured; None until chosen.
+        every: every how many updates are measured; None until chosen, and chosen anew at times.
         examples: how many examples of a batch; None for all.
         n_updates: updates so far, measured or not.
     """
@@ -62,13 +61,15 @@ class Watch(NoiseRecord):
         watched.check_optimizer(optimizer, check_choice("norm", norm, ("l2", "adam")))
         self.optimizer, self.norm = optimizer, norm
         self.reduction = check_choice("reduction", reduction, ("mean", "sum", "whole"))
-        self.overhead = check_number("overhead", overhead, "above 0", lambda v: v > 0)
+        check_number("overhead", overhead, "above 0", lambda v: v > 0)
         leave_out = check_choice("uncovered", uncovered, ("func", "leave_out")) == "leave_out"
         given = Pace(
             1 if every is None else check_whole("every", every, at_least=1),
             None if examples is None else check_whole("examples", examples, at_least=1),
         )
-        self._pace: Pace | None = None if every is None and examples is None else given
+        self._pacer = Pacer(overhead)
+        if every is not None or examples is not None:
+            self._pacer = Pacer(overhead, given, given=True)
         self.per_layer = check_flag("per_layer", per_layer)
         compiled = watched.is_compiled(model)
         self._distributed = any(isinstance(m, DistributedDataParallel) for m in model.modules())
@@ -81,9 +82,8 @@ class Watch(NoiseRecord):
             averaged=self._distributed,
             measure=self._metric if norm == "adam" else None,
         )
-        self.n_updates, self._next, self._batch_size, self._passes = 0, 0, 0, 0
-        self._pilot, self._n_piloted, self._n_timed = Pilot(), 0, 0  # updates, measured ones
-        self._last = time.perf_counter()
+        self.n_updates, self._batch_size, self._passes = 0, 0, 0
+        self._last = math.nan  # the clock at the last step
         self._noted: tuple[tuple[int, int], ...] | None = None
         self.closed = False
         self._unseen: dict[str, torch.Tensor] = {}  # how many entries never had a gradient
@@ -102,12 +102,12 @@ class Watch(NoiseRecord):
     @property
     def every(self) -> int | None:
         """Every how many updates are measured; None until it is chosen."""
-        return None if self._pace is None else self._pace.every
+        return None if self._pacer.pace is None else self._pacer.pace.every
 
     @property
     def examples(self) -> int | None:
         """How many examples of a batch are measured; None for all."""
-        return None if self._pace is None else self._pace.examples
+        return None if self._pacer.pace is None else self._pacer.pace.examples
 
     @property
     def pending(self) -> bool:
@@ -128,8 +128,9 @@ class Watch(NoiseRecord):
         """
         if self.closed:
             return
-        now = time.perf_counter()
+        began = time.perf_counter()
         measured = bool(self._observer.hooks)
+        last = self.rows[-1].update if self.rows else 0
         if measured:
             scale = optimizers.loss_scale() if loss_scale is None else float(loss_scale)
             try:
@@ -139,11 +140,13 @@ class Watch(NoiseRecord):
             except Exception as error:  # a run goes on whatever happens in here
                 self.whole.lose()
                 self.note(failure(error), warn=True)
+        if self.n_updates - last > self._pacer.longest(last):
+            updates = [0, *(row.update for row in self.rows), self.n_updates]
+            self.note(gaps_in_words(updates, self._pacer.longest), instead=GAP)
+        if not self._pacer.given:
+            self._time(measured, time.perf_counter() - began)
         self.n_updates += 1
-        if self._pace is None:
-            self._time(measured, now - self._last, time.perf_counter() - now)
         self._prepare()
-        self._last = time.perf_counter()
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """Take the reading now, or after the backward pass in the step's closure.
@@ -194,24 +197,19 @@ class Watch(NoiseRecord):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a ``state_dict``."""
         super().load_state_dict(state)
-        skipped = self._next - self.n_updates
+        before, self._last = self.n_updates, math.nan
         self.n_updates = check_whole("n_updates", state["n_updates"], at_least=0)
-        self._next = self.n_updates + skipped
+        last = self.rows[-1].update if self.rows else 0
+        if self._pacer.resumes(self.n_updates, before=before, last=last):
+            self._prepare()
 
     def _prepare(self) -> None:
         """Look at the next update, or look away."""
-        observer = self._observer
-        if self.n_updates < self._next:
-            if observer.hooks:
-                observer.stop()
-            return
-        if self._pace is None:
-            n = self._batch_size // max(self._passes, 1)
-            observer.start(max(2, n // 4) if len(self._pilot) % 2 and n >= 4 else None)
-            self._next = self.n_updates + (2 if self._n_piloted else 1)
-        else:
-            observer.start(self._pace.examples)
-            self._next = self.n_updates + self._pace.every
+        observer, pacer = self._observer, self._pacer
+        if pacer.begins(self.n_updates):
+            observer.start(pacer.examples(self._batch_size // max(self._passes, 1)))
+        elif observer.hooks:
+            observer.stop()
 
     def _read(self, update: Update, scale: float) -> None:
         observer = self._observer
@@ -277,37 +275,28 @@ class Watch(NoiseRecord):
         made = batches(numbers, totals, world=world, scale=scale, unit=self.unit, eps=eps)
         return dict(zip(labels, made, strict=True))
 
-    def _time(self, measured: bool, seconds: float, reading: float) -> None:
-        """Learn what measuring costs, and choose the pace when enough is known."""
-        observer, pilot = self._observer, self._pilot
-        self._n_piloted += 1
-        self._n_timed += measured
-        pilot.extra += observer.check_seconds
-        if not measured:
-            pilot.bare.append(seconds)
-        elif not observer.check_seconds and observer.n_measured:  # the first one is a check too
-            pilot.add(observer.n_measured, observer.seconds + reading, seconds + reading)
-        # Processes must come to this together, whatever each of them could measure.
-        n_timed = self._n_timed - 1 if self._distributed else len(pilot)
-        if not measured or n_timed < _PILOT:
-            return
-        timings, n = self._together(pilot.settled())
-        if timings.update == math.inf:  # none could measure anything
-            self._n_timed = 0
-            return
-        pace = choose(
-            self.overhead,
-            update=timings.update,
-            fixed=timings.fixed,
-            each=timings.each,
-            batch_size=n,
+    def _time(self, measured: bool, reading: float) -> None:
+        """Learn what measuring costs, and choose the pace when it is time to."""
+        observer, pacer, began = self._observer, self._pacer, self._last
+        self._last = self._clock() if pacer.is_timed(self.n_updates, measured) else math.nan
+        pacer.add(
+            self.n_updates,
+            self._last - began,
+            measured=measured,
+            examples=0 if observer.check_seconds else observer.n_measured,
+            own=observer.seconds + reading,
         )
-        if pace.examples is not None:  # of every micro-batch
-            pace = Pace(pace.every, max(1, pace.examples // max(self._passes, 1)))
-        self._pace = pace
-        # What these updates cost above their share is paid back by waiting.
-        debt = timings.spent / (self.overhead * timings.update)
-        self._next = self.n_updates + max(0, math.ceil(debt) - self._n_piloted)
+        # Processes come to this together, whatever each of them could measure.
+        if measured and pacer.due:
+            timings, n = self._together(pacer.settled())
+            dear = pacer.choose(timings, n, self._passes, self.n_updates)
+            if dear is not None:
+                self.note(dear, instead=DEAR)
+
+    def _clock(self) -> float:
+        if self._observer.cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
     def _together(self, timings: Timings) -> tuple[Timings, int]:
         """Timings and the batch size that all processes go by: those of the slowest."""
@@ -387,7 +376,8 @@ def watch(
             backward passes of every update.
         n_train: the size of the training set, for ``watch.noise_scale``.
         overhead: the part of a run's time that measuring may take, by which ``every`` and
-            ``examples`` are chosen from the first updates' timings if neither is given.
+            ``examples`` are chosen from timings throughout the run if neither is given. Every 20th
+            update is measured whatever it takes, and later on one in a twentieth of those so far.
         every: measure every so many updates; the others cost nothing.
         examples: the squared norms of so many examples of each batch, chosen at random: unbiased
             still, with a larger error. None is all of them.

@@ -267,8 +267,10 @@ class NoiseRecord(Displayed):
         """What to know about these numbers, in words."""
         return tuple(self._notes)
 
-    def note(self, sentence: str, *, warn: bool = False) -> None:
-        """Keep a note, once; with ``warn``, as a warning too."""
+    def note(self, sentence: str, *, warn: bool = False, instead: str | None = None) -> None:
+        """Keep a note, once, ``instead`` of one that begins so; with ``warn``, as a warning too."""
+        if instead is not None:
+            self._notes = [note for note in self._notes if not note.startswith(instead)]
         if sentence not in self._notes:
             self._notes.append(sentence)
             if warn:
