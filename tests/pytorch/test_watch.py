@@ -34,18 +34,18 @@ def test_it_has_the_answer_and_its_interval():
     optimizer = sgd(model, lr=0.02, momentum=0.5)
     noise = watch(model, optimizer, n_train=600, every=1, decay=0.0)
     assert noise.critical_batch_size is None
-    for k in range(30):
+    for k in range(90):
         update(model, optimizer, *data(60, seed=k))
     estimate = noise.interval()
     assert noise.critical_batch_size == estimate.value
     assert estimate.low < estimate.value < estimate.high
     assert noise.noise_scale == pytest.approx(ns.noise_scale(0.02, 60, 600, 0.5))
     frame = noise.history
-    assert list(frame["update"]) == list(range(30))
+    assert list(frame["update"]) == list(range(90))
     mean = frame["trace"].mean() / frame["gradient_sq_norm"].mean()
     assert noise.critical_batch_size == pytest.approx(mean)
     assert f"critical batch size {estimate}" in repr(noise)
-    assert noise.to_dict()["n_updates"] == 30
+    assert noise.to_dict()["n_updates"] == 90
     assert noise.notes == ()
 
 

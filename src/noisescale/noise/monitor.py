@@ -32,11 +32,11 @@ class NoiseScaleMonitor(RunningRatio):
         n_spikes: updates left out, because they were far beyond their neighbours.
 
     >>> import noisescale as ns
-    >>> monitor = ns.NoiseScaleMonitor()
+    >>> monitor = ns.NoiseScaleMonitor(decay=0)
     >>> for small, large in [(4.1, 1.6), (3.9, 1.5), (4.2, 1.7), (float("inf"), 1.6)]:
     ...     monitor.update(small, large, n_small=32, n_large=256)
     >>> print(monitor)
-    NoiseScaleMonitor: critical batch size 72.3 [63.7, 84.6] after 3 updates, 1 skipped
+    NoiseScaleMonitor: critical batch size 72.3 [63.7, 84.6] (3 of 3 updates measured, 1 skipped)
     """
 
     def update(

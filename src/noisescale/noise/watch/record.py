@@ -111,7 +111,7 @@ class NoiseRecord(Displayed):
     ...     batch = Batch(1.5 + k % 2, 0.2, 1 / 32, n_examples=32, n_units=32.0)
     ...     taken = record.take(batch, update=k, learning_rate=0.1, momentum=0.0)
     >>> record
-    critical batch size 2.44 [1.28, 6.04] after 4 updates, noise scale 3.025
+    critical batch size 2.44 [1.28, 6.04] (4 of 4 updates measured), noise scale 3.025
     """
 
     def __init__(
