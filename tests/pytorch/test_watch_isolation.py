@@ -190,6 +190,8 @@ def test_a_watched_run_is_the_run_without(kind, settings):
     assert all(torch.equal(weights[name], watched[name]) for name in weights)
     assert same == others
     assert len(noise.rows) == 8
+    told = any(note.startswith("forward hooks are not called") for note in noise.notes)
+    assert told == (kind is Hooked and settings == "every update")
 
 
 def test_parameters_of_a_module_that_cannot_be_copied_are_left_out():

@@ -123,6 +123,7 @@ class _Detached(TorchFunctionMode):  # type: ignore[misc]  # PyTorch says nothin
 
 
 _FORWARD = ("_forward_hooks", "_forward_pre_hooks")
+_EMPTY = (dict, OrderedDict, set)
 _BACKWARD = ("_backward_hooks", "_backward_pre_hooks")
 
 
@@ -130,9 +131,13 @@ def _copied(module: nn.Module, args: Any, kwargs: Any) -> tuple[nn.Module, Any, 
     """A copy of a module and of its arguments that shares the parameters."""
     memo: dict[int, Any] = {id(p): p for p in module.parameters()}
     for part in module.modules():
-        own = vars(part)
-        memo |= {id(own[name]): _kept(own[name]) for name in _FORWARD}
-        memo |= {id(own[name]): OrderedDict() for name in _BACKWARD}
+        for name, value in vars(part).items():
+            if name in _FORWARD:
+                memo[id(value)] = _kept(value)
+            elif name in _BACKWARD:
+                memo[id(value)] = OrderedDict()
+            elif name == "_parameters" or (type(value) in _EMPTY and not value):
+                memo[id(value)] = value.copy()  # much faster than a deep copy, and the same
     try:
         with _Detached():
             return copy.deepcopy((module, args, kwargs), memo)
@@ -149,6 +154,12 @@ def _kept(hooks: "OrderedDict[int, Any]") -> "OrderedDict[int, Any]":
         return any(str(home).partition(".")[0] in ("torch", "noisescale") for home in homes)
 
     return OrderedDict((key, hook) for key, hook in hooks.items() if known(hook))
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether it has forward hooks that a copy of it does not get."""
+    each = [vars(part)[name] for part in module.modules() for name in _FORWARD]
+    return any(len(_kept(hooks)) < len(hooks) for hooks in each)
 
 
 @contextmanager

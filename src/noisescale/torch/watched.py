@@ -15,6 +15,10 @@ MASKS = (
     "parameters without rules): their squared norms are of the same distribution, not of the same "
     "masks as the batch's gradient"
 )
+HOOKS = (
+    "forward hooks are not called where a call is made again to see single examples (compiled "
+    "models, parameters without rules): what they change in outputs is not in these squared norms"
+)
 COUPLED = (
     "batch normalisation couples the examples of a batch: what is measured are the contributions "
     "of examples to the gradient, not gradients of examples alone"

@@ -22,6 +22,7 @@ from noisescale.noise.watch.pace import DEAR, GAP, Pace, Pacer, Timings, gaps_in
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch import optimizers, watched
+from noisescale.torch.calls import has_hooks
 from noisescale.torch.loss_weight import unlike_reduction
 from noisescale.torch.observer import Observer
 from noisescale.torch.troubles import ADAM, NO_METRIC, failure
@@ -325,6 +326,9 @@ class Watch(NoiseRecord):
             self.note(unlike_groups)
         entries = self._observer.entries.values()
         for entry in entries:
+            again = entry.compiled or (entry.rest and not self._observer.leave_out)
+            if again and has_hooks(entry.module):
+                self.note(watched.HOOKS)
             if entry.unchecked is not None:
                 self.note(
                     "layers could not be compared with plain differentiation "
