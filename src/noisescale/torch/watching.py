@@ -304,7 +304,7 @@ class Watch(NoiseRecord):
         n = max(self._batch_size, 1)
         if not self._distributed:
             return timings, n
-        numbers = [-timings.update, timings.fixed, timings.each, timings.spent, float(n)]
+        numbers = [-timings.update, timings.fixed, timings.each, float(n)]
         device = next(self.model.parameters()).device
         slowest = torch.tensor(numbers, dtype=torch.float64, device=device)
         torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)

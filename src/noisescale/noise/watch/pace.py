@@ -28,7 +28,8 @@ from statistics import median_low
 _FEWEST = 8  # at least one in so many examples
 _LONGEST = 20  # updates from one reading to the next, or a part of the updates so far
 _STRIDE = 3  # a measured update, the one after it, and one that is neither
-_PILOT = 7  # measured updates from which the pace is chosen first
+_FIRST = 4  # measured updates from which the pace is chosen first, of a quarter of the examples
+_PILOT = 8  # measured updates after which it is known what all of them take
 _AGAIN = 4  # measured updates from one choice to the next
 _WINDOW = 16  # the latest timings of a kind
 
@@ -84,12 +85,11 @@ def choose(
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds: of an update; of measuring, apart from and for each example; and spent so far."""
+    """Seconds: of an update; of measuring, apart from and for each example."""
 
     update: float
     fixed: float
     each: float
-    spent: float
 
     def part(self, pace: Pace, batch_size: int) -> float:
         """The part of a run's time that a pace costs."""
@@ -109,7 +109,6 @@ class Pacer:
         n_measured: measured updates, whether or not that succeeded.
         measured: examples, seconds of measuring by its own clock, and of the update.
         after, bare: seconds of updates right after a measured one, and of those right before.
-        wait: updates without a measured one, once, for what the first timings cost.
     """
 
     overhead: float
@@ -120,7 +119,6 @@ class Pacer:
     measured: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     after: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     bare: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    wait: int = 0
     _follows: bool = False  # whether the last update was measured
     _kinds: set[Hashable] = field(default_factory=set)
 
@@ -146,19 +144,21 @@ class Pacer:
             return _STRIDE
         if self.given:
             return self.pace.every
-        # Now and then with a bare update in between, whose time is compared.
-        every = self.pace.every if self.n_measured % _AGAIN else max(self.pace.every, _STRIDE)
-        wait, self.wait = self.wait, 0
-        return min(every + wait, self.longest(update))
+        # At first, and now and then, with a bare update in between, whose time is compared.
+        spaced = self.n_measured < _PILOT or self.n_measured % _AGAIN == 1
+        return min(max(self.pace.every, _STRIDE * spaced), self.longest(update))
 
     def examples(self, n: int) -> int | None:
         """On how many of n examples to measure next: now and then on fewer, for the slope."""
         usual = None if self.pace is None else self.pace.examples
-        every = 2 if self.pace is None else 2 * _AGAIN
-        if self.given or self.n_measured % every != every - 1:
+        if self.given:
             return usual
+        if self.n_measured < _PILOT:
+            usual, fewer = None, self.n_measured < _FIRST or self.n_measured % 2 == 1
+        else:
+            fewer = self.n_measured % (2 * _AGAIN) == 0
         m = n if usual is None else min(usual, n)
-        return max(2, m // 4) if m >= 4 else usual
+        return max(2, m // 4) if fewer and m >= 4 else usual
 
     def is_timed(self, update: int, measured: bool) -> bool:
         """Whether it matters when this update ends."""
@@ -196,16 +196,15 @@ class Pacer:
     @property
     def due(self) -> bool:
         """Whether it is time to choose; the same in all processes, whatever each could measure."""
-        since = self.n_measured - _PILOT
-        return not self.given and since >= 0 and since % _AGAIN == 0
+        return not self.given and self.n_measured >= _FIRST and self.n_measured % _AGAIN == 0
 
     def settled(self) -> Timings:
         """What follows for measuring; an update takes for ever if nothing was measured."""
         if not self.measured:
-            return Timings(math.inf, 0.0, 0.0, 0.0)
+            return Timings(math.inf, 0.0, 0.0)
         alone = self.bare or self.after or [max(w - own, 1e-9) for _, own, w in self.measured]
         update = max(median_low(alone), 1e-9)
-        late = max(0.0, median_low(self.after) - update) if self.after else 0.0
+        late = max(0.0, median_low(self.after) - update) if len(self.after) > 1 else 0.0
         by_examples: dict[int, list[tuple[float, float]]] = {}
         for examples, own, whole in self.measured:
             by_examples.setdefault(examples, []).append((own, whole))
@@ -213,25 +212,20 @@ class Pacer:
         for examples, pairs in by_examples.items():
             own, whole = (median_low(values) for values in zip(*pairs, strict=True))
             points += [(float(examples), max(own, whole - update) + late)] * len(pairs)
-        each_update = sum(cost for _, cost in points) / len(points)
-        return Timings(update, *line(points), self.n_measured * each_update)
+        return Timings(update, *line(points))
 
     def choose(self, timings: Timings, batch_size: int, passes: int, update: int) -> str | None:
         """Choose the pace after a measured update; says so if it costs more than it may."""
         if timings.update == math.inf:  # none could measure anything
             return None
-        first, longest = self.pace is None, self.longest(update)
         pace = choose(
             self.overhead,
             update=timings.update,
             fixed=timings.fixed,
             each=timings.each,
             batch_size=batch_size,
-            longest=longest,
+            longest=self.longest(update),
         )
-        if first:  # what the first timings cost above their share
-            debt = timings.spent / (self.overhead * timings.update) - self.n_measured * _STRIDE
-            self.wait = math.ceil(min(max(debt, 0), longest))
         part = timings.part(pace, batch_size)
         if pace.examples is not None:  # of every micro-batch
             pace = Pace(pace.every, max(1, pace.examples // max(passes, 1)))
