@@ -5,7 +5,7 @@ JAX is imported by what needs it: PyTorch's users need none of it.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -154,7 +154,15 @@ def output_shape(
         raise InputError(
             f"apply_fn must return one array of outputs, but returns a {type(outputs).__name__}."
         )
-    return tuple(outputs.shape)
+    shape = tuple(outputs.shape)
+    of_one: tuple[int, ...] = ()
+    with suppress(Exception):  # a model need not take a single row
+        of_one = tuple(jax.eval_shape(apply_fn, params, x[:1]).shape)
+    if len(x) > 1 and shape[:1] == of_one[:1] == (len(x),):
+        raise InputError(
+            f"apply_fn must return a row for each row of x, but returns {len(x)} for one."
+        )
+    return shape
 
 
 def count_examples(data: tuple[ArrayLike, ArrayLike], what: str) -> int:

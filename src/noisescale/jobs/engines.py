@@ -161,7 +161,10 @@ class LocalEngine:
 
     def submit(self, work: str, *args: Any) -> Future[list[dict[str, Any]]]:
         """Have the runs executed by a worker process."""
-        return _submit(self._pool, work, *args)
+        future = _submit(self._pool, work, *args)
+        # loky's own thread trips over a cancelled future when it kills the pool.
+        future.ends_with_pool = True  # type: ignore[attr-defined]
+        return future
 
     def capacity(self) -> int:
         """A task a worker."""

@@ -270,7 +270,7 @@ class _Sweep:
         for task, future in (*self._landed, *((t, f) for f, t in self._flying.items())):
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._land(task, future)
-            else:
+            elif not getattr(future, "ends_with_pool", False):
                 future.cancel()
 
 
