@@ -131,7 +131,7 @@ def watch_noise(
         count, unknown = jnp.zeros((), jnp.int32), jnp.full((), jnp.nan)
         return WatchNoiseState(
             n_updates=count,
-            averages=no_readings(decay, jnp),
+            averages=no_readings(jnp),
             latest=jnp.zeros(2, jnp.int32),
             n_train=jnp.array(divmod(N or 0, _DIGIT), jnp.uint32),
             circumstances=jnp.array([keep, jnp.nan, m]),

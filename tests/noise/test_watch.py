@@ -480,3 +480,13 @@ def test_notes_are_said_once():
 def test_bad_input_gets_one_sentence(options, message):
     with pytest.raises(InputError, match=message):
         NoiseRecord(**options)
+
+
+def test_a_fixed_memory_has_an_interval_from_its_first_readings_on():
+    ratio, rng = RunningRatio(decay=0.999), np.random.default_rng(3)
+    for k, pair in enumerate(rng.lognormal(0, 0.2, (40_000, 2))):
+        ratio.take(*pair)
+        if k == 7:
+            assert ratio.interval().value > 0
+    assert ratio.interval().value == pytest.approx(1, abs=0.05)
+    assert ratio.window == (40_000 - 2995, 40_000)

@@ -71,10 +71,9 @@ class Averages(NamedTuple):
     n_spikes: Any
 
 
-def no_readings(decay: float | None, xp: Any = np) -> Averages:
-    """Before the first reading; a fixed memory of m updates has blocks of m/16."""
-    length = 1 if not decay else max(1, round(1 / (1 - decay) / 16))
-    whole = [xp.asarray(v, dtype=xp.int32) for v in (length, 0, -1, 0, 0, 0)]
+def no_readings(xp: Any = np) -> Averages:
+    """Before the first reading."""
+    whole = [xp.asarray(v, dtype=xp.int32) for v in (1, 0, -1, 0, 0, 0)]
     recent = xp.zeros((_NEIGHBOURS, 2))
     return Averages(xp.zeros((_BLOCKS, 3)), recent, *whole)
 
@@ -90,10 +89,12 @@ def with_reading(
     spike = finite & _is_far(reading, a, xp)
     taken = finite & ~spike
 
-    # Blocks: two, four, ... become one, or the oldest leave.
+    # Blocks: two, four, ... become one, until the oldest are forgotten and leave.
     excess = xp.maximum(update // a.length - a.first - (_BLOCKS - 1), 0)
-    doublings = xp.ceil(xp.log2((excess + _BLOCKS) / _BLOCKS)).astype(xp.int32)
-    merged, gone = (1, excess) if decay else (2**doublings, 0)
+    doublings = xp.ceil(xp.log2((excess + _BLOCKS) / _BLOCKS))
+    doublings = xp.minimum(doublings, xp.log2(_longest(decay) / a.length)).astype(xp.int32)
+    merged = 2**doublings
+    gone = xp.maximum(update // (a.length * merged) - a.first - (_BLOCKS - 1), 0)
     numbers = xp.arange(_BLOCKS)
     blocks = a.blocks
     if xp is not np or excess:  # where it may be traced, always
@@ -114,6 +115,11 @@ def with_reading(
         n_skipped=a.n_skipped + ~finite,
         n_spikes=a.n_spikes + spike,
     )
+
+
+def _longest(decay: float | None) -> int:
+    """Updates in the longest blocks: about a sixteenth of a fixed memory, so that all hold eight."""
+    return 2**30 if not decay else 2 ** max(0, math.ceil(math.log2(1 / (1 - decay) / 16)))
 
 
 def _is_far(reading: Any, a: Averages, xp: Any) -> Any:
@@ -174,7 +180,7 @@ class RunningRatio:
     def __post_init__(self) -> None:
         if self.decay is not None:
             check_number("decay", self.decay, "in [0, 1)", lambda v: 0 <= v < 1)
-        self._averages = no_readings(self.decay)
+        self._averages = no_readings()
         self._lost = 0  # updates of which there is no reading at all
 
     @classmethod
