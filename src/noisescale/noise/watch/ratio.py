@@ -118,7 +118,7 @@ def with_reading(
 
 
 def _longest(decay: float | None) -> int:
-    """Updates in the longest blocks: about a sixteenth of a fixed memory, so that all hold eight."""
+    """Updates in the longest blocks: a sixteenth of a fixed memory, so that all hold eight."""
     return 2**30 if not decay else 2 ** max(0, math.ceil(math.log2(1 / (1 - decay) / 16)))
 
 
