@@ -116,7 +116,7 @@ def watch_noise(
     >>> float(optax.tree.get(state, "noise_scale"))  # epsilon (N/B - 1) = 0.01 (512/32 - 1)
     0.15000000596046448
     >>> round(read_noise(state).critical_batch_size)
-    7
+    8
     """
     N = None if n_train is None else check_whole("n_train", n_train, at_least=1)
     m = math.nan if momentum is None else check_momentum(momentum)

@@ -300,16 +300,21 @@ class RunningRatio:
         self.decay = state["decay"]
         self.__post_init__()
         own = self._averages._asdict()
-        try:
-            kept = {k: np.asarray(state[k], dtype=v.dtype) for k, v in own.items()}
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"the state holds something else than numbers ({error}).") from None
-        if wrong := next((k for k, v in own.items() if kept[k].shape != v.shape), None):
-            raise InputError(f"the state's {wrong} has shape {kept[wrong].shape}.")
-        self._averages, self._lost = (
-            Averages(**kept),
-            check_whole("lost", state["lost"], at_least=0),
-        )
+        kept = {}
+        for name, empty in own.items():
+            try:
+                given = np.asarray(state[name], dtype=float)
+            except (TypeError, ValueError, OverflowError):
+                given = np.asarray(math.nan)
+            least = {"blocks": -LARGEST, "recent": -LARGEST, "length": 1, "last": -1}.get(name, 0)
+            most = LARGEST if empty.ndim else 2**31 - 1
+            if given.shape != empty.shape or not ((given >= least) & (given <= most)).all():
+                raise InputError(f"the state's {name} is none that a watch gave.")
+            kept[name] = given.astype(empty.dtype)
+        if (kept["blocks"][:, 0] < 0).any():
+            raise InputError("the state's blocks stand for fewer than no updates.")
+        self._averages = Averages(**kept)
+        self._lost = check_whole("lost", state["lost"], at_least=0)
 
     def described(self, n_seen: int | None = None) -> str:
         """The answer in a line, with the part of the run that it is an average of.

@@ -97,6 +97,11 @@ def _average_of(rows: Sequence[Row], decay: float | None) -> RunningRatio:
     return ratio
 
 
+def _plain(estimate: Estimate) -> dict[str, Any]:
+    """By name, an end that is not known None."""
+    return estimate.to_dict() | {"high": estimate.high if estimate.has_interval else None}
+
+
 class NoiseRecord(Displayed):
     """Readings of a run, averaged and kept.
 
@@ -312,10 +317,9 @@ class NoiseRecord(Displayed):
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain numbers; None for what is not known."""
         return {
-            "critical_batch_size": self.interval().to_dict()
-            | {"high": self.interval().high if self.interval().has_interval else None},
+            "critical_batch_size": _plain(self.interval()),
             "window": list(self.window),
-            "latest": self.latest().to_dict(),
+            "latest": _plain(self.latest()),
             "gradient_sq_norm": self.gradient_sq_norm.to_dict(),
             "trace": self.trace.to_dict(),
             "noise_scale": self.noise_scale,
