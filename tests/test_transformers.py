@@ -1,7 +1,9 @@
 """The callback in transformers' own Trainer, against gradients of sequences by definition."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
@@ -190,6 +192,30 @@ def test_it_logs_through_the_trainer(tmp_path):
     assert sum("gns/noise_scale" in row for row in told) == 3
 
 
+def test_logs_hold_what_is_known_and_the_end_says_it_once(tmp_path, capsys):
+    """Of AdamW, which has no noise scale: no number is NaN, and a bound of 0 is left out."""
+    callback = NoiseScaleCallback(every=1)
+    options = {"optim": "adamw_torch", "learning_rate": 1e-3, "max_steps": 60, "logging_steps": 1}
+    data = Sequences(200, ragged=False)
+    data.labels[:] = data.ids[:] = torch.arange(LENGTH) % 3  # a rule to learn, but for
+    data.ids[::2, 2] = data.labels[::2, 2] = 5  # every second sequence
+    run = trainer(tmp_path, [callback], data=data, **options)
+    run.train()
+    logged = [row for row in run.state.log_history if "noise_scale/trace" in row]
+    names = {name.partition("/")[2] for row in logged for name in row if "/" in name}
+    assert len(logged) == 60
+    assert "noise_scale" not in names
+    assert {"critical_batch_size", "critical_batch_size_latest"} <= names
+    assert all(math.isfinite(v) for row in logged for k, v in row.items() if "/" in k)
+    assert all(row.get("noise_scale/critical_batch_size_low", 1.0) > 0 for row in logged)
+    assert logged[-1]["noise_scale/critical_batch_size_latest"] == callback.watch.latest().value
+    lines = [line for line in capsys.readouterr().out.splitlines() if "updates measured" in line]
+    answer = repr(callback.watch).removeprefix("Watch: ").splitlines()[0]
+    assert lines == [f"noise scale: {answer}"]
+    callback.on_train_end(run.args, transformers.TrainerState(is_world_process_zero=False), None)
+    assert not capsys.readouterr().out
+
+
 def test_a_run_that_goes_on_from_a_checkpoint_goes_on_measuring(tmp_path):
     whole = NoiseScaleCallback(every=1)
     trainer(tmp_path / "whole", [whole]).train()
@@ -213,4 +239,6 @@ def test_a_run_that_goes_on_from_a_checkpoint_goes_on_measuring(tmp_path):
     assert second.watch.n_updates == whole.watch.n_updates == 6
     one, other = (c.watch.state_dict()["whole"] for c in (whole, second))
     # The checkpoint's file holds weights as they are.
-    assert other == pytest.approx(one, rel=1e-9)
+    for name, value in one.items():
+        kept = np.asarray(other[name], float)
+        np.testing.assert_allclose(kept, np.asarray(value, float), rtol=1e-9)

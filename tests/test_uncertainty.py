@@ -38,6 +38,9 @@ def test_in_words_and_as_plain_values():
     assert str(mean_of([1.0, 1.1, 0.9])) == "1 ± 0.058"
     assert str(Estimate(1.043, low=0.986, high=1.1)) == "1.04 [0.986, 1.1]"
     assert str(Estimate(2.0)) == "2"
+    assert str(Estimate(math.nan, low=12.34, high=math.inf)) == "at least 12.3"
+    assert str(Estimate(math.nan, low=0.0, high=math.inf)) == "not resolved"
+    assert str(Estimate(math.nan)) == "nan"
     assert Estimate(2.0, 0.5).to_dict() == {
         "value": 2.0,
         "std": 0.5,

@@ -13,6 +13,7 @@ from typing import Any
 try:
     import torch  # noqa: F401
     from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.utilities import rank_zero_info
 except ImportError as error:
     raise ImportError(
         "noisescale.lightning needs Lightning: pip install 'noisescale[lightning]'.",
@@ -20,7 +21,7 @@ except ImportError as error:
     ) from error
 
 from noisescale.noise.watch.record import NoiseRecord
-from noisescale.torch.adapter import begin, scalars, settings
+from noisescale.torch.adapter import begin, scalars, settings, summary
 from noisescale.torch.watching import Watch
 
 __all__ = ["NoiseScaleCallback"]
@@ -35,10 +36,12 @@ class NoiseScaleCallback(Callback):  # type: ignore[misc]
             loader's data set unless given.
 
     Logged are ``noise_scale/critical_batch_size``, ``..._low`` and ``..._high`` (its interval),
-    ``noise_scale/gradient_sq_norm``, ``noise_scale/trace`` and ``noise_scale/noise_scale`` (the
-    paper's g), through the module's ``log_dict``, at the pace of the trainer. The state goes into
-    Lightning's checkpoints, and a run that goes on from one goes on measuring. With several
-    optimisers nothing is measured, and a note says so.
+    ``..._latest`` (over the last tenth of the run so far), ``noise_scale/gradient_sq_norm``,
+    ``noise_scale/trace`` and ``noise_scale/noise_scale`` (the paper's g), through the module's
+    ``log_dict``, at the pace of the trainer; what is not known yet is left out. When training ends,
+    Lightning's logger says the answer in a line. The state goes into Lightning's checkpoints, and a
+    run that goes on from one goes on measuring. With several optimisers nothing is measured, and a
+    note says so.
 
     Attributes:
         watch: what was measured; a :class:`noisescale.torch.Watch` once training has begun.
@@ -122,5 +125,8 @@ class NoiseScaleCallback(Callback):  # type: ignore[misc]
         self._loaded = state_dict
 
     def _close(self) -> None:
-        if isinstance(self.watch, Watch):
+        if isinstance(self.watch, Watch) and not self.watch.closed:
             self.watch.close()
+            line = summary(self.watch)
+            if line is not None:
+                rank_zero_info(line)

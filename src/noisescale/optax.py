@@ -29,17 +29,22 @@ except ImportError as error:
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from noisescale.checks import check_learning_rate, check_momentum, check_number, check_whole
 from noisescale.errors import InputError
-from noisescale.noise.watch.ratio import LARGEST, RunningRatio
+from noisescale.noise.watch.ratio import (
+    Averages,
+    RunningRatio,
+    means_of,
+    no_readings,
+    weights_of,
+    with_reading,
+)
 from noisescale.noise.watch.record import NO_NOISE, NoiseRecord, Row
 
 __all__ = ["WatchNoiseState", "read_noise", "watch_noise"]
 
 _DIGIT = 2**32  # arrays of 64 bits are not always to be had
-_AVERAGES = ("weight", "weight_sq", "signal", "noise", "signal_sq", "noise_sq", "product")
 
 
 class WatchNoiseState(NamedTuple):
@@ -47,10 +52,9 @@ class WatchNoiseState(NamedTuple):
 
     Attributes:
         n_updates: all updates so far, measured or not: what a schedule is asked at.
-        n_measured, n_skipped: measurements taken in, and left out because a norm was not finite or
-            the updates were not the mean of the example gradients.
-        averages: (7,), those of :class:`noisescale.noise.watch.ratio.RunningRatio`.
-        last: (2,), the number and the batch size of the last measured update.
+        averages: those of :mod:`noisescale.noise.watch.ratio`. Measurements are skipped where a
+            norm was not finite or the updates were not the mean of the example gradients.
+        latest: (2,), the number and the batch size of the last measured update.
         n_train: (2,), the size of the training set in digits of base 2^32; zeros if unknown.
         circumstances: (3,), decay, learning rate and momentum; NaN where unknown. (Fields of their
             own would be mistaken for the optimiser's.)
@@ -61,10 +65,8 @@ class WatchNoiseState(NamedTuple):
     """
 
     n_updates: Any
-    n_measured: Any
-    n_skipped: Any
-    averages: Any
-    last: Any
+    averages: Averages
+    latest: Any
     n_train: Any
     circumstances: Any
     critical_batch_size: Any
@@ -76,7 +78,7 @@ def watch_noise(
     n_train: int | None = None,
     learning_rate: float | Callable[[Any], Any] | None = None,
     momentum: float | None = 0.0,
-    decay: float = 0.99,
+    decay: float | None = None,
     group_size: int = 1,
     axis_name: str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -94,7 +96,8 @@ def watch_noise(
             asked at the number of updates that came through here before. With ``optax.MultiSteps``
             neither that number nor the batch is one call's: give no ``learning_rate`` then.
         momentum: the optimiser's; None for Adam and its kin, which have no g.
-        decay: 0 averages over all updates alike; 0.99 forgets after about a hundred.
+        decay: None averages over the recent half of the run so far, 0 over all updates alike;
+            0.99 forgets after about a hundred updates.
         group_size: examples that each of the ``example_gradients`` is the mean over.
         axis_name: of the devices, inside ``pmap`` or ``shard_map``.
 
@@ -113,12 +116,14 @@ def watch_noise(
     >>> float(optax.tree.get(state, "noise_scale"))  # epsilon (N/B - 1) = 0.01 (512/32 - 1)
     0.15000000596046448
     >>> round(read_noise(state).critical_batch_size)
-    7
+    8
     """
     N = None if n_train is None else check_whole("n_train", n_train, at_least=1)
     m = math.nan if momentum is None else check_momentum(momentum)
     size = check_whole("group_size", group_size, at_least=1)
-    keep = check_number("decay", decay, "in [0, 1)", lambda v: 0 <= v < 1)
+    if decay is not None:
+        decay = check_number("decay", decay, "in [0, 1)", lambda v: 0 <= v < 1)
+    keep = math.nan if decay is None else decay
     if learning_rate is not None and not callable(learning_rate):
         check_learning_rate(learning_rate)
 
@@ -126,10 +131,8 @@ def watch_noise(
         count, unknown = jnp.zeros((), jnp.int32), jnp.full((), jnp.nan)
         return WatchNoiseState(
             n_updates=count,
-            n_measured=count,
-            n_skipped=count,
-            averages=jnp.zeros(7),
-            last=jnp.zeros(2, jnp.int32),
+            averages=no_readings(jnp),
+            latest=jnp.zeros(2, jnp.int32),
             n_train=jnp.array(divmod(N or 0, _DIGIT), jnp.uint32),
             circumstances=jnp.array([keep, jnp.nan, m]),
             critical_batch_size=unknown,
@@ -149,15 +152,18 @@ def watch_noise(
         if example_gradients is None:
             return updates, state
         K, total, D, usable = _moments(example_gradients, updates, axis_name)
-        taken = _take(state, total - D / (K - 1), size * K / (K - 1) * D, usable)
+        signal, trace = total - D / (K - 1), size * K / (K - 1) * D
+        signal = jnp.where(usable, signal, jnp.nan)
+        averages = with_reading(state.averages, signal, trace, step, decay, jnp)
         B, rate = K * size, math.nan
         if learning_rate is not None:
             rate = learning_rate(step) if callable(learning_rate) else learning_rate
         loudness = math.nan if N is None or B > N else (N - B) / B
-        _, _, s, n, *_ = taken.averages
-        kind = state.averages.dtype
-        return updates, taken._replace(
-            last=jnp.array([step, B], jnp.int32),
+        s, n = means_of(averages, weights_of(averages, decay, jnp), jnp)
+        kind = averages.blocks.dtype
+        return updates, state._replace(
+            averages=averages,
+            latest=jnp.array([step, B], jnp.int32),
             circumstances=jnp.array([keep, rate, m], kind),
             critical_batch_size=jnp.where((s > 0) & (n > 0), n / s, jnp.nan),
             noise_scale=jnp.asarray(rate * loudness / (1 - m), kind),
@@ -176,15 +182,11 @@ def read_noise(state: Any) -> NoiseRecord:
     if found is None:
         raise InputError("this state holds no watch_noise(): put it into the optax.chain.")
     decay, rate, momentum = (float(value) for value in found.circumstances)
-    step, B = (int(value) for value in found.last)
+    step, B = (int(value) for value in found.latest)
     high, low = (int(value) for value in found.n_train)
-    record = NoiseRecord(n_train=high * _DIGIT + low or None, decay=round(decay, 6))
-    record.whole = RunningRatio(
-        decay=record.decay,
-        n_updates=int(found.n_measured),
-        n_skipped=int(found.n_skipped),
-        **dict(zip(_AVERAGES, (float(value) for value in found.averages), strict=True)),
-    )
+    kept = None if math.isnan(decay) else round(decay, 6)
+    record = NoiseRecord(n_train=high * _DIGIT + low or None, decay=kept)
+    record.whole = RunningRatio.of(found.averages, kept)
     if record.whole.n_skipped:
         record.note(
             f"{record.whole.n_skipped} measurements were left out: a norm was not finite, or the "
@@ -258,25 +260,3 @@ def _wide(leaf: Any) -> Any:
 
 def _sq_norm(leaves: Any) -> Any:
     return sum(jnp.vdot(leaf, leaf).real for leaf in map(_wide, leaves))
-
-
-def _take(state: WatchNoiseState, signal: Any, noise: Any, usable: Any) -> WatchNoiseState:
-    """As :meth:`RunningRatio.take`, for what is finite and ``usable``."""
-    kind = state.averages.dtype
-    largest = min(LARGEST, math.sqrt(float(np.finfo(kind).max)) / 16)
-    usable = usable & (jnp.abs(signal) <= largest) & (jnp.abs(noise) <= largest)  # NaN is not
-    decay = state.circumstances[0]
-    keep = jnp.where(decay > 0, decay, 1.0)
-    weight, weight_sq, s, n, s_sq, n_sq, product = state.averages
-    weight, weight_sq = keep * weight + 1, keep**2 * weight_sq + 1
-    by_s, by_n = signal - s, noise - n
-    s, n = s + by_s / weight, n + by_n / weight
-    s_sq = keep * s_sq + by_s * (signal - s)
-    n_sq = keep * n_sq + by_n * (noise - n)
-    product = keep * product + by_s * (noise - n)
-    averages = jnp.array([weight, weight_sq, s, n, s_sq, n_sq, product], kind)
-    return state._replace(
-        n_measured=state.n_measured + usable,
-        n_skipped=state.n_skipped + ~usable,
-        averages=jnp.where(usable, averages, state.averages),
-    )

@@ -32,9 +32,9 @@ class NoiseScaleCallback(Callback):  # type: ignore[misc]
             set unless given.
 
     Every epoch's row of ``net.history`` gets ``critical_batch_size``, ``critical_batch_size_low``
-    and ``..._high`` (its interval), ``gradient_sq_norm``, ``trace`` and ``noise_scale`` (the
-    paper's g), as far as they are known. ``net.partial_fit`` goes on measuring; a pickled net keeps
-    what was measured.
+    and ``..._high`` (its interval), ``..._latest`` (over the last tenth of the run so far),
+    ``gradient_sq_norm``, ``trace`` and ``noise_scale`` (the paper's g), as far as they are known.
+    ``net.partial_fit`` goes on measuring; a pickled net keeps what was measured.
 
     Attributes:
         watch_: what was measured; a :class:`noisescale.torch.Watch` while and after training.

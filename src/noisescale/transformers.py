@@ -24,7 +24,7 @@ except ImportError as error:
 
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.plain import to_plain
-from noisescale.torch.adapter import begin, scalars, settings
+from noisescale.torch.adapter import begin, scalars, settings, summary
 from noisescale.torch.watching import Watch
 
 __all__ = ["NoiseScaleCallback"]
@@ -43,9 +43,11 @@ class NoiseScaleCallback(TrainerCallback, ExportableState):  # type: ignore[misc
             tokens.
 
     Logged are ``noise_scale/critical_batch_size``, ``..._low`` and ``..._high`` (its interval),
-    ``noise_scale/gradient_sq_norm``, ``noise_scale/trace`` and ``noise_scale/noise_scale`` (the
-    paper's g), through the Trainer, whenever it logs: TensorBoard, W&B and the others show them,
-    and ``trainer.state.log_history`` holds them. The state is part of the Trainer's checkpoints. As
+    ``..._latest`` (over the last tenth of the run so far), ``noise_scale/gradient_sq_norm``,
+    ``noise_scale/trace`` and ``noise_scale/noise_scale`` (the paper's g), through the Trainer,
+    whenever it logs: TensorBoard, W&B and the others show them, and ``trainer.state.log_history``
+    holds them; what is not known yet is left out. When training ends, the answer is printed in a
+    line. The state is part of the Trainer's checkpoints. As
     with every stateful callback, ``restore_callback_states_from_checkpoint=True`` among the
     training arguments has it restored, into a new callback, which
     ``trainer.pop_callback(NoiseScaleCallback)`` returns.
@@ -105,6 +107,9 @@ class NoiseScaleCallback(TrainerCallback, ExportableState):  # type: ignore[misc
         """Stop watching; what was measured stays."""
         if isinstance(self.watch, Watch):
             self.watch.close()
+        line = summary(self.watch)
+        if line is not None and state.is_world_process_zero:
+            sys.stdout.write(f"{line}\n")  # where the Trainer's own numbers are printed
         self._trainer = None
 
     def state(self) -> dict[str, Any]:

@@ -26,6 +26,8 @@ class Estimate:
     1.04 [0.986, 1.1]
     >>> print(mean_of([1.0, 1.1, 0.9]))
     1 ± 0.058
+    >>> print(Estimate(math.nan, low=12.3, high=math.inf))
+    at least 12.3
     """
 
     value: float
@@ -71,6 +73,8 @@ class Estimate:
             return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
         if math.isfinite(self.std):
             return f"{self.value:.4g} ± {self.std:.2g}"
+        if math.isnan(self.value) and self.high == math.inf:  # a bound alone, 0 if there is none
+            return f"at least {self.low:.3g}" if self.low > 0 else "not resolved"
         return f"{self.value:.4g}"
 
 

@@ -286,3 +286,21 @@ def test_labels_as_two_class_losses_want_them():
         ns.gradient_noise(model, params, (x, y / 2), likelihood="bernoulli")
     with pytest.raises(InputError, match="must be whole numbers, got dtype float64"):
         ns.gradient_noise(NETWORK, NETWORK.init(0), (x[:, [0] * 6], y.astype(float)))
+
+
+def test_the_first_line_says_what_is_counted():
+    """Sequences, and whether the loss is the sum or the mean over their tokens."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 4, 3)), rng.integers(2, size=(12, 4))
+    weights = rng.normal(size=(3, 2))
+    noises = [
+        ns.gradient_noise(lambda w, x: x @ w, weights, (x, y), reduction=reduction)
+        for reduction in ("sum", "mean")
+    ]
+    for noise, verb in zip(noises, ("summed", "averaged"), strict=True):
+        line = repr(noise).splitlines()[0]
+        assert f"sequences of 4 tokens, loss {verb} over tokens" in line
+    assert noises[0].trace == pytest.approx(16 * noises[1].trace)
+    np.testing.assert_allclose(noises[0].variance, 16 * noises[1].variance)
+    np.testing.assert_allclose(noises[0].mean, 4 * noises[1].mean)
+    assert noises[0].low == pytest.approx(noises[1].low)

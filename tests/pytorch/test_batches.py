@@ -470,3 +470,119 @@ def test_a_decoder_is_given_what_transformers_makes_of_its_labels():
     given = batch | {"decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels)}
     again = nst.log_evidence(model, given, prior_precision=1.0, at="point", method="dual")
     assert again.log_evidence == dual.log_evidence
+
+
+class Tokens(nn.Module):
+    """A label for every token, which sees those before."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(11, 6), nn.Linear(6, 11)
+
+    def forward(self, ids):
+        return self.head(self.table(ids).cumsum(1).tanh())
+
+
+def by_loop(module, losses):
+    """tr S and |G|^2 from one backward pass an example."""
+    made = []
+    for loss in losses:
+        module.zero_grad()
+        loss.backward()
+        made.append(torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.requires_grad]))
+    g = torch.stack(made).double()
+    trace = float((g - g.mean(0)).square().sum()) / (len(g) - 1)
+    return trace, float(g.mean(0).square().sum()) - trace / len(g)
+
+
+def with_batches_of(*lengths):
+    torch.manual_seed(0)
+    batches = [(torch.randint(11, (n, T)), torch.randint(11, (n, T))) for n, T in lengths]
+    for _, y in batches:
+        y[0, -1:] = -100
+    return torch.utils.data.DataLoader(batches, batch_size=None), batches
+
+
+@pytest.mark.parametrize("lengths", [[(4, 5), (4, 7), (3, 4), (1, 6), (2, 7)], [(4, 6), (4, 6)]])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_batches_of_their_own_length_and_the_mean_over_tokens(lengths, reduction):
+    """A loader is taken as it comes; tr S says of which loss it is."""
+    loader, batches = with_batches_of(*lengths)
+    module = Tokens().double()
+    noise = nst.gradient_noise(module, loader, reduction=reduction)
+    labels = [y for _, Y in batches for y in Y]
+    T = sum(int((y >= 0).sum()) for y in labels) / len(labels)
+    scale = 1.0 if reduction == "sum" else 1 / T
+    losses = (
+        scale * functional.cross_entropy(module(x[None])[0], y, reduction="sum")
+        for X, Y in batches
+        for x, y in zip(X, Y, strict=True)
+    )
+    wanted = by_loop(module, losses)
+    assert (noise.trace, noise.gradient_sq_norm) == pytest.approx(wanted, rel=1e-5)
+    verb = "summed" if reduction == "sum" else "averaged"
+    assert f"sequences of {T:.4g} tokens, loss {verb} over tokens" in repr(noise).splitlines()[0]
+    assert noise.to_dict()["tokens"] == pytest.approx(T)
+    assert noise.mean["head.bias"].shape == (11,)
+
+
+def test_the_mean_over_tokens_has_the_same_critical_batch_size():
+    data = (torch.randint(11, (40, 6)), torch.zeros(40, 6, dtype=torch.long))
+    module = Tokens().double()
+    total, mean = (nst.gradient_noise(module, data, reduction=r) for r in ("sum", "mean"))
+    losses = (functional.cross_entropy(module(x[None])[0], y) for x, y in zip(*data, strict=True))
+    assert (mean.trace, mean.gradient_sq_norm) == pytest.approx(by_loop(module, losses), rel=1e-5)
+    assert mean.critical_batch_size == pytest.approx(total.critical_batch_size)
+    assert (mean.low, mean.high) == pytest.approx((total.low, total.high))
+
+
+def test_a_loader_whose_collator_pads_each_batch():
+    transformers = pytest.importorskip("transformers", reason="an extra: make torch adds it")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=13,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_labels=3,
+        attn_implementation="eager",
+    )
+    model = transformers.BertForSequenceClassification(config).double().eval()
+    sizes = torch.randint(2, 9, (14,)).tolist()
+    ids = [torch.randint(1, 13, (n,)) for n in sizes]
+    items = [
+        {"input_ids": x, "attention_mask": torch.ones_like(x), "labels": k % 3}
+        for k, x in enumerate(ids)
+    ]
+
+    def padded(some):
+        join = torch.nn.utils.rnn.pad_sequence
+        made = {name: join([one[name] for one in some], True) for name in list(some[0])[:2]}
+        return made | {"labels": torch.tensor([one["labels"] for one in some])}
+
+    loader = torch.utils.data.DataLoader(items, batch_size=4, collate_fn=padded)
+    noise = nst.gradient_noise(model, loader)
+    losses = (
+        functional.cross_entropy(model(input_ids=x[None]).logits, torch.tensor([k % 3]))
+        for k, x in enumerate(ids)
+    )
+    wanted = by_loop(model, losses)
+    assert (noise.trace, noise.gradient_sq_norm) == pytest.approx(wanted, rel=1e-5)
+    assert "examples" in repr(noise).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_eigenvalues": 1}, "need examples of one length"),
+        ({"reduction": "token"}, "reduction must be one of sum, mean"),
+    ],
+)
+def test_what_batches_of_their_own_length_do_not_have(settings, message):
+    loader, _ = with_batches_of((3, 5), (3, 6))
+    with pytest.raises(ns.InputError, match=message):
+        nst.gradient_noise(Tokens(), loader, **settings)
+    loader, _ = with_batches_of((3, 5), (3, 5))
+    with pytest.raises(ns.InputError, match="leave out reduction"):
+        nst.gradient_noise(Tokens(), loader, n_eigenvalues=1, reduction="mean")

@@ -5,6 +5,7 @@ import io
 import math
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,21 +31,21 @@ pytestmark = [
 
 def test_it_has_the_answer_and_its_interval():
     model, optimizer = made(), None
-    optimizer = sgd(model, lr=0.02, momentum=0.5)
+    optimizer = sgd(model, lr=1e-9, momentum=0.5)  # one place, so that nothing drifts
     noise = watch(model, optimizer, n_train=600, every=1, decay=0.0)
     assert noise.critical_batch_size is None
-    for k in range(30):
+    for k in range(90):
         update(model, optimizer, *data(60, seed=k))
     estimate = noise.interval()
     assert noise.critical_batch_size == estimate.value
     assert estimate.low < estimate.value < estimate.high
-    assert noise.noise_scale == pytest.approx(ns.noise_scale(0.02, 60, 600, 0.5))
+    assert noise.noise_scale == pytest.approx(ns.noise_scale(1e-9, 60, 600, 0.5))
     frame = noise.history
-    assert list(frame["update"]) == list(range(30))
+    assert list(frame["update"]) == list(range(90))
     mean = frame["trace"].mean() / frame["gradient_sq_norm"].mean()
     assert noise.critical_batch_size == pytest.approx(mean)
     assert f"critical batch size {estimate}" in repr(noise)
-    assert noise.to_dict()["n_updates"] == 30
+    assert noise.to_dict()["n_updates"] == 90
     assert noise.notes == ()
 
 
@@ -376,27 +377,84 @@ def test_two_calls_in_one_graph(make):
     close(last(noise), truth)
 
 
-def test_the_pace_is_chosen_from_the_first_updates():
-    model, (x, y) = made(), data(32)
-    optimizer = sgd(model)
-    noise = watch(model, optimizer, overhead=1e-6)
-    assert noise.every is None
-    for _ in range(16):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is set; hours, as real seconds are counted beside it."""
+    clock = SimpleNamespace(now=0.0)
+    hands = SimpleNamespace(perf_counter=lambda: clock.now)
+    monkeypatch.setattr("noisescale.torch.watching.time", hands)
+    return clock
+
+
+def timed(clock, noise, model, optimizer, n_updates, seconds_of):
+    """Updates of so many seconds, by their number and whether they are measured."""
+    x, y = data(32)
+    for _ in range(n_updates):
         optimizer.zero_grad()
         for part in torch.arange(32).split(16):
             (F.cross_entropy(model(x[part]), y[part]) / 2).backward()
+        clock.now += seconds_of(noise.n_updates, noise.pending)
         optimizer.step()
-    # One update to check the rules, six to take the time, in turns with bare ones; then none.
-    assert list(noise.history["update"]) == [0, 1, 3, 5, 7, 9, 11]
-    assert noise.every > 1000
+
+
+def test_the_pace_is_chosen_from_the_first_updates(clock):
+    model = made()
+    optimizer = sgd(model)
+    noise = watch(model, optimizer)
+    assert noise.every is None
+    # The first ones are compiled; measuring takes .28 of an update.
+    timed(clock, noise, model, optimizer, 60, lambda k, m: 9e6 if k < 2 else 1e4 + 2.8e3 * m)
+    assert list(noise.history["update"]) == [*range(0, 60, 3)]
+    assert (noise.every, noise.notes) == (3, ())
+    # It takes 2.8 updates from now on.
+    timed(clock, noise, model, optimizer, 160, lambda k, m: 1e4 + 2.8e4 * m)
+    assert noise.every == 20
     assert noise.examples is None or noise.examples <= 16
-    generous = made()
-    optimizer = sgd(generous)
-    noise = watch(generous, optimizer, overhead=1e6)
-    for _ in range(16):
-        update(generous, optimizer, x, y)
+    assert np.diff(noise.history["update"]).max() == 20
+    assert noise.notes == (
+        "every update takes 1e+07 ms: measuring one in 20 takes 14 % of the run's time, more than "
+        "the 10 % asked for",
+    )
+
+
+def test_a_pace_that_costs_nothing(clock):
+    model = made()
+    optimizer = sgd(model)
+    noise = watch(model, optimizer, overhead=1e6)
+    timed(clock, noise, model, optimizer, 28, lambda k, m: 1e4)
     assert (noise.every, noise.examples) == (1, None)
-    assert list(noise.history["update"]) == [0, 1, 3, 5, 7, 9, 11, 12, 13, 14, 15]
+    assert list(noise.history["update"]) == [0, 3, 6, 9, 12, 15, 18, 21, 22, 23, 26, 27]
+
+
+@pytest.mark.parametrize("n_before", [10, 70])
+def test_a_run_that_goes_on_has_no_longer_gaps(clock, n_before):
+    first, dear = made(), lambda k, m: 1e4 + 1e5 * m
+    optimizer = sgd(first)
+    noise = watch(first, optimizer)
+    timed(clock, noise, first, optimizer, n_before, dear)
+    noise.close()
+    second = made()
+    optimizer = sgd(second)
+    later = watch(second, optimizer)
+    timed(clock, later, second, optimizer, 25, dear)  # of which the coming one is not measured
+    later.load_state_dict(noise.state_dict())
+    timed(clock, later, second, optimizer, 90, dear)
+    updates = later.history["update"].to_numpy()
+    assert np.diff(updates).max() <= 20
+    assert later.n_updates - 20 <= updates[-1]
+
+
+def test_a_gap_is_noted(clock):
+    model = made()
+    optimizer, (x, y) = sgd(model), data(32)
+    noise = watch(model, optimizer)
+    timed(clock, noise, model, optimizer, 10, lambda k, m: 1e4)
+    for _ in range(33):  # batches of one example show no noise
+        update(model, optimizer, x[:1], y[:1])
+    assert noise.notes == ("no reading between updates 9 and 42",)
+    timed(clock, noise, model, optimizer, 5, lambda k, m: 1e4)
+    assert noise.notes[0].startswith("no reading between updates 9 and 4")
+    assert len(noise.notes) == 1
 
 
 def test_tokens_are_weighted_as_the_loss_weights_them():
@@ -741,6 +799,45 @@ def test_adam_is_measured_from_its_second_step_on():
     with pytest.warns(WatchWarning, match="needs the second moments"):
         update(model, optimizer, x, y)
     update(model, optimizer, x, y)  # said once
+
+
+def test_rows_that_were_never_looked_up_are_left_out_of_adams_metric():
+    """Not divided by eps; the others are as by definition."""
+    torch.manual_seed(0)
+    table = nn.Embedding(9, 4).double()
+    model = nn.Sequential(table, nn.Flatten(), nn.Linear(8, 3).double())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    noise = watch(model, optimizer, every=1, norm="adam")
+    x, y = torch.tensor([[0, 1], [2, 3], [4, 0], [1, 2]]), torch.tensor([0, 1, 2, 0])
+    update(model, optimizer, x, y)
+    metric = adam_metric(optimizer, dict(model.named_parameters()))
+    assert not metric["0.weight"][5:].any()
+    c = contributions(F.cross_entropy(model(x + 2), y, reduction="none"), [*model.parameters()])
+    m = torch.cat([metric[name].reshape(-1) for name, _ in model.named_parameters()])
+    want = noise_of(c * m.sqrt())
+    update(model, optimizer, x + 2, y)
+    row = noise.rows[-1]
+    assert (row.gradient_sq_norm, row.trace) == pytest.approx(want)
+    assert noise.notes == ("16 of 36 entries of 0.weight never had a gradient before: left out",)
+    assert noise.to_dict()["notes"] == list(noise.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm", "suggested"),
+    [
+        (torch.optim.Adam, "l2", True),
+        (torch.optim.AdamW, "l2", True),
+        (torch.optim.AdamW, "adam", False),
+        (torch.optim.SGD, "l2", False),
+    ],
+)
+def test_adams_own_metric_is_suggested_once(kind, norm, suggested):
+    model, (x, y) = made(), data()
+    optimizer = kind(model.parameters(), lr=1e-3)
+    noise = watch(model, optimizer, every=1, norm=norm)
+    for _ in range(3):
+        update(model, optimizer, x, y)
+    assert sum("norm='adam'" in note for note in noise.notes) == suggested
 
 
 def test_warnings_point_to_the_line_that_led_to_them():

@@ -32,7 +32,7 @@ def test_two_processes_read_what_one_reads(tmp_path):
     *trained, paced, sharded = first
     # Chosen by all together, or they would wait for one another.
     assert paced["every"] is not None
-    assert paced["updates"][:7] == [0, 1, 3, 5, 7, 9, 11]
+    assert paced["updates"][:4] == [0, 3, 6, 9]
     assert len(sharded) == 2
     assert all("sharded over processes (FSDP) cannot be watched" in told for told in sharded)
     for passes, found in zip((1, 2), trained, strict=True):

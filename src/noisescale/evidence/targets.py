@@ -1,6 +1,7 @@
 """Targets that fit a model's outputs under a likelihood, or one sentence saying why not."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,14 @@ def n_tokens(likelihood: Likelihood, observed: NDArray[Any]) -> int:
     """T of sequences, 1 for anything else."""
     sequences = likelihood.name == "categorical" and observed.ndim == 2
     return int(observed.shape[1]) if sequences else 1
+
+
+def tokens_each(likelihood: Likelihood, observed: Sequence[NDArray[Any]]) -> float | None:
+    """How many tokens of a sequence count, on average; None if examples have one label each."""
+    if likelihood.name != "categorical" or any(y.ndim != 2 for y in observed):
+        return None
+    counted = sum(int((y != likelihood.ignore_index).sum()) for y in observed)
+    return counted / sum(len(y) for y in observed)
 
 
 def n_rows(likelihood: Likelihood, n_outputs: int, n_classes: int | None) -> int:

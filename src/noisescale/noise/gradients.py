@@ -15,7 +15,7 @@ float64, and a noise within its rounding is none.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,8 +24,9 @@ from scipy import stats
 from noisescale.arrays import forgets_constants
 from noisescale.checks import check_batch_size, check_choice, check_whole
 from noisescale.errors import InputError
-from noisescale.evidence.problem import Precision, Problem
+from noisescale.evidence.problem import Moments, Precision, Problem
 from noisescale.evidence.select import Select
+from noisescale.evidence.targets import tokens_each
 from noisescale.noise.spectrum import NoiseSpectrum, noise_spectrum
 from noisescale.notebook import Displayed
 from noisescale.training.sampling import SAMPLERS
@@ -58,6 +59,8 @@ class GradientNoise(Displayed):
         mean: the mean gradient, in the shape of the params.
         variance: the diagonal of S, in the shape of the params.
         spectrum: the leading eigenvalues of S and how they align with the curvature, if asked for.
+        tokens: how many labels a sequence has that count, on average; None if an example has one.
+        reduction: whether a sequence's loss is their ``"sum"`` or ``"mean"``.
 
     >>> import noisescale as ns
     >>> x, y = [[-1.0], [-0.5], [0.5], [1.0]], [0, 1, 0, 1]
@@ -80,6 +83,8 @@ class GradientNoise(Displayed):
     mean: Any
     variance: Any
     spectrum: NoiseSpectrum | None = None
+    tokens: float | None = None
+    reduction: str = "sum"
 
     def minibatch_variance(self, batch_size: int, sampler: str = "without_replacement") -> float:
         """The trace of the covariance of a minibatch's mean gradient.
@@ -108,6 +113,8 @@ class GradientNoise(Displayed):
             "low",
             "high",
             "undetermined",
+            "tokens",
+            "reduction",
         )
         values = {name: getattr(self, name) for name in names}
         spectrum = None if self.spectrum is None else self.spectrum.to_dict()
@@ -115,10 +122,16 @@ class GradientNoise(Displayed):
         return values | {"high": high, "spectrum": spectrum}
 
     def __repr__(self) -> str:
+        unit = "examples"
+        if self.tokens is not None:
+            verb = "summed" if self.reduction == "sum" else "averaged"
+            unit = f"sequences of {self.tokens:.4g} tokens, loss {verb} over tokens"
         if self.critical_batch_size is None:
-            critical = f"undetermined ({self.undetermined}); at least {self.low:.3g}"
+            bound = f"; at least {self.low:.3g} {unit}" if self.low > 0 else f", in {unit}"
+            critical = f"undetermined ({self.undetermined}){bound}"
         else:
-            critical = str(Estimate(self.critical_batch_size, low=self.low, high=self.high))
+            value = Estimate(self.critical_batch_size, low=self.low, high=self.high)
+            critical = f"{value} {unit}"
         return (
             f"GradientNoise: critical batch size {critical}\n"
             f"  tr S = {Estimate(self.trace, self.trace_std)}, "
@@ -128,50 +141,89 @@ class GradientNoise(Displayed):
         )
 
 
-def noise_of(problem: Problem, *, n_eigenvalues: int = 0, curvature: str = "ggn") -> GradientNoise:
+class Examples(Protocol):
+    """What the noise of gradients is measured from."""
+
+    @property
+    def n_train(self) -> int:
+        """The number of examples."""
+        ...
+
+    def gradient_moments(self, precision: Precision = "float32") -> Moments:
+        """Sums over per-example gradients."""
+        ...
+
+    def slopes(self, direction: Array, precision: Precision = "float32") -> Array:
+        """Each example's gradient times ``direction``: (N,)."""
+        ...
+
+    def structured(self, flat: Array) -> Any:
+        """A flat vector in the structure of the parameters."""
+        ...
+
+
+def noise_of(
+    problem: Problem, *, n_eigenvalues: int = 0, curvature: str = "ggn", reduction: str = "sum"
+) -> GradientNoise:
     """The gradient noise of a problem of any framework; see :func:`gradient_noise`."""
     check_whole("n_eigenvalues", n_eigenvalues, at_least=0)
     check_choice("curvature", curvature, ("ggn", "hessian"))
-    N = problem.n_train
-    if N < 3:
-        raise InputError(f"a covariance needs at least 3 examples, got {N}.")
-    noise, mean, precise = _measured(problem, "float32")
-    if not precise:
-        noise, mean, _ = _measured(problem, "float64")
-    if noise is None:
-        raise InputError("the gradients of some examples are not finite at these params.")
+    tokens = tokens_each(problem.likelihood, [problem.observed])
+    noise, mean, precision = noise_of_examples(problem, tokens, reduction)
     if n_eigenvalues == 0:
         return noise
+    if tokens is not None and reduction == "mean":
+        raise InputError("eigenvalues are of the loss summed over tokens: leave out reduction.")
     spectrum = noise_spectrum(
-        problem,
-        mean,
-        n_eigenvalues=n_eigenvalues,
-        curvature=curvature,
-        precision="float32" if precise else "float64",
+        problem, mean, n_eigenvalues=n_eigenvalues, curvature=curvature, precision=precision
     )
     return replace(noise, spectrum=spectrum)
 
 
-def _measured(problem: Problem, precision: Precision) -> tuple[GradientNoise | None, Array, bool]:
+def noise_of_examples(
+    examples: Examples, tokens: float | None, reduction: str
+) -> tuple[GradientNoise, Array, Precision]:
+    """The noise without eigenvalues, the mean gradient, and the precision that it needs.
+
+    ``tokens`` are those of a sequence, None if examples have one label each.
+    """
+    check_choice("reduction", reduction, ("sum", "mean"))
+    if examples.n_train < 3:
+        raise InputError(f"a covariance needs at least 3 examples, got {examples.n_train}.")
+    scale = tokens if tokens is not None and reduction == "mean" else 1.0
+    precision: Precision = "float32"
+    noise, mean, precise = _measured(examples, precision, scale)
+    if not precise:
+        precision = "float64"
+        noise, mean, _ = _measured(examples, precision, scale)
+    if noise is None:
+        raise InputError("the gradients of some examples are not finite at these params.")
+    return replace(noise, tokens=tokens, reduction=reduction), mean, precision
+
+
+def _measured(
+    problem: Examples, precision: Precision, scale: float
+) -> tuple[GradientNoise | None, Array, bool]:
     """By passes in ``precision``; the mean; and whether float32 would do.
 
-    None if some gradient is not finite.
+    Gradients are divided by ``scale``. None if some gradient is not finite.
     """
     N = problem.n_train
     moments = problem.gradient_moments(precision)
-    mean = moments.total / N
-    along = problem.slopes(mean, precision)  # g_i . mean
-    if not all(np.isfinite(part).all() for part in (moments.sq_norms, moments.squares, along)):
+    sq_norms, squares = moments.sq_norms / scale**2, moments.squares / scale**2
+    mean = moments.total / (N * scale)
+    along = problem.slopes(mean, precision) / scale  # g_i . mean
+    if not all(np.isfinite(part).all() for part in (sq_norms, squares, along)):
         return None, mean, False
     # The sample variance of each entry.
-    variance = (moments.squares / N - mean**2) * N / (N - 1)
+    variance = (squares / N - mean**2) * N / (N - 1)
     mean_sq = float(mean @ mean)
-    traces, _ = _left_out(moments.sq_norms, along, mean_sq)
+    traces, _ = _left_out(sq_norms, along, mean_sq)
     counts = mean**2 > _NEGLIGIBLE * mean_sq
     precise = (variance >= _CANCELS * mean**2)[counts].all() and traces.min() >= _CANCELS * mean_sq
     variance[variance <= _ROUNDING * mean**2] = 0.0
     noise = summarise(
-        moments.sq_norms,
+        sq_norms,
         along,
         mean_sq,
         len(mean),
@@ -191,6 +243,7 @@ def gradient_noise(
     n_eigenvalues: int = 0,
     curvature: str = "ggn",
     select: Select | None = None,
+    reduction: str = "sum",
 ) -> GradientNoise:
     """Measure the noise of per-example gradients of the negative log-likelihood.
 
@@ -202,6 +255,10 @@ def gradient_noise(
         n_eigenvalues: how many leading eigenvalues of S to find, and of the curvature beside it.
         curvature: which to compare with, ``"ggn"`` or ``"hessian"``.
         select: as in :func:`noisescale.log_evidence`.
+        reduction: whether the loss of a sequence is the ``"sum"`` over its tokens, or that over
+            the number of tokens that a sequence has on average: their ``"mean"``, as training
+            loops have it. The critical batch size, in sequences, is the same; |G|^2 and tr S of
+            the mean are those of the sum over the squared number of tokens.
 
     A penalty does not change the noise, and is left out of |G|^2 as well.
 
@@ -215,7 +272,7 @@ def gradient_noise(
     from noisescale.evidence.jax_problem import jax_problem
 
     problem = jax_problem(apply_fn, params, data, likelihood, select)
-    return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature)
+    return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature, reduction=reduction)
 
 
 def summarise(

@@ -18,23 +18,25 @@ from noisescale.noise.watch.ratio import RunningRatio
 
 @dataclass(repr=False)
 class NoiseScaleMonitor(RunningRatio):
-    """Averages |G|^2 and tr S over updates; their ratio is the critical batch size.
+    """Averages |G|^2 and tr S over recent updates; their ratio is the critical batch size.
 
     Each update needs the squared norms of two mean gradients, over a small and a large batch (the
     small one may be one device's share of the large one). A norm that is not finite, as in a step
     that mixed precision throws away, is left out and counted.
 
     Attributes:
-        decay: 0 averages over all updates alike; 0.99 forgets after about a hundred.
+        decay: None averages over the recent half of the run so far, 0 over all updates alike;
+            0.99 forgets after about a hundred updates.
         n_updates: updates taken in.
         n_skipped: updates left out, because a norm was not finite.
+        n_spikes: updates left out, because they were far beyond their neighbours.
 
     >>> import noisescale as ns
-    >>> monitor = ns.NoiseScaleMonitor()
+    >>> monitor = ns.NoiseScaleMonitor(decay=0)
     >>> for small, large in [(4.1, 1.6), (3.9, 1.5), (4.2, 1.7), (float("inf"), 1.6)]:
     ...     monitor.update(small, large, n_small=32, n_large=256)
     >>> print(monitor)
-    NoiseScaleMonitor: critical batch size 72.3 [63.7, 84.6] after 3 updates, 1 skipped
+    NoiseScaleMonitor: critical batch size 72.3 [63.7, 84.6] (3 of 3 updates measured, 1 skipped)
     """
 
     def update(

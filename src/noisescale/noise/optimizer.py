@@ -18,6 +18,7 @@ The learning rate is the highest of the run, and what a scheduler leaves in the 
 - a momentum or beta1 that is cycled, as by OneCycleLR and CyclicLR, and SWALR: refused.
 """
 
+import inspect
 import math
 from typing import Any
 
@@ -121,16 +122,31 @@ def _batch_size(
     )
 
 
-def _unwrapped(optimizer: Any) -> tuple[Any, str]:
-    """The optimiser inside what Accelerate and Lightning put around it, and which it is."""
+def known_class(optimizer: Any) -> tuple[Any, str | None]:
+    """The optimiser inside what Accelerate and Lightning put around it, and whose step it makes.
+
+    That is the name of one of PyTorch's classes, of which the optimiser is or whose step it
+    inherits; None for all that are not known here.
+    """
     while type(optimizer).__module__.partition(".")[0] in _WRAPPERS:
         inner = getattr(optimizer, "optimizer", None)
         if inner is None:
             break
         optimizer = inner
+    kinds: list[Any] = list(type(optimizer).__mro__)
+    for kind in kinds:
+        if kind.__module__.startswith("torch.optim."):
+            same = inspect.unwrap(kinds[0].step) is inspect.unwrap(kind.step)
+            return optimizer, kind.__name__ if same and kind.__name__ in _KNOWN else None
+    return optimizer, None
+
+
+def _unwrapped(optimizer: Any) -> tuple[Any, str]:
+    """The optimiser inside of wrappers, and which of the known classes it is itself."""
+    optimizer, known = known_class(optimizer)
     kind = type(optimizer)
-    if kind.__name__ in _KNOWN and kind.__module__.startswith("torch.optim."):
-        return optimizer, kind.__name__
+    if known == kind.__name__ and kind.__module__.startswith("torch.optim."):
+        return optimizer, known
     if not hasattr(optimizer, "param_groups"):
         raise InputError(
             f"optimizer must be one of PyTorch's, such as torch.optim.SGD(...), got "

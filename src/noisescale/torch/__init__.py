@@ -24,6 +24,7 @@ except ImportError as error:
     ) from error
 
 from noisescale.arrays import one_blas_thread
+from noisescale.errors import InputError
 from noisescale.evidence.curvature.spectrum import Spectrum, spectrum_of
 from noisescale.evidence.laplace import evidence_of
 from noisescale.evidence.map import MAX_STEPS, MapEstimate, map_of
@@ -33,13 +34,15 @@ from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
 from noisescale.evidence.select import Select
 from noisescale.jobs.store import RunStore
-from noisescale.noise.gradients import GradientNoise, noise_of
+from noisescale.noise.gradients import GradientNoise, noise_of, noise_of_examples
 from noisescale.noise.watch.record import WatchWarning
 from noisescale.torch.autocast import without_autocast
+from noisescale.torch.batches import by_length
 from noisescale.torch.fit_function import fit_function
 from noisescale.torch.langevin import langevin
 from noisescale.torch.model import unwrapped
 from noisescale.torch.problem import TorchProblem
+from noisescale.torch.several import Several
 from noisescale.torch.tensors import as_prior
 from noisescale.torch.train_function import train_function
 from noisescale.torch.watching import Watch, watch
@@ -261,11 +264,21 @@ def gradient_noise(
     n_eigenvalues: int = 0,
     curvature: str = "ggn",
     select: Select | None = None,
+    reduction: str = "sum",
 ) -> GradientNoise:
     """The noise of per-example gradients; see :func:`noisescale.gradient_noise`.
 
-    ``mean`` and ``variance`` are mappings from parameter names to arrays.
+    ``mean`` and ``variance`` are mappings from parameter names to arrays. Batches of a loader that
+    pads each to its own length are taken as they come.
     """
-    problem = TorchProblem(module, data, likelihood, select)
+    groups = by_length(data)
     with one_blas_thread():  # NumPy's would wait for PyTorch's over a dot product
-        return noise_of(problem, n_eigenvalues=n_eigenvalues, curvature=curvature)
+        if len(groups) > 1:
+            if n_eigenvalues:
+                raise InputError("eigenvalues need examples of one length: pad sequences to one.")
+            several = Several(module, groups, likelihood, select)
+            return noise_of_examples(several, several.tokens, reduction)[0]
+        problem = TorchProblem(module, groups[0], likelihood, select)
+        return noise_of(
+            problem, n_eigenvalues=n_eigenvalues, curvature=curvature, reduction=reduction
+        )

@@ -2,7 +2,8 @@
 
 A callback takes the settings of :func:`noisescale.torch.watch` by keyword, begins a watch when
 training starts, says when an update is about to be made if the optimiser's own step cannot (it may
-run the backward pass inside), and logs the answer under its own prefix.
+run the backward pass inside), logs the answer under its own prefix, and says it in a line at the
+end, where the framework's users look.
 """
 
 import inspect
@@ -77,8 +78,14 @@ def scalars(record: NoiseRecord, prefix: str) -> dict[str, float]:
         "critical_batch_size": estimate.value,
         "critical_batch_size_low": estimate.low if estimate.low > 0 else math.nan,
         "critical_batch_size_high": estimate.high,
+        "critical_batch_size_latest": record.latest().value,
         "gradient_sq_norm": record.gradient_sq_norm.value,
         "trace": record.trace.value,
         "noise_scale": math.nan if record.noise_scale is None else record.noise_scale,
     }
     return {f"{prefix}{name}": value for name, value in values.items() if math.isfinite(value)}
+
+
+def summary(record: NoiseRecord) -> str | None:
+    """The answer in a line, for the end of a run; None if nothing was measured."""
+    return f"noise scale: {NoiseRecord.__repr__(record).splitlines()[0]}" if record.rows else None

@@ -35,6 +35,17 @@ def collect(data: Any) -> tuple[Any, torch.Tensor]:
     return inputs, y
 
 
+def by_length(data: Any) -> list[Any]:
+    """Data whose examples have one shape each: a loader may pad every batch to its own length."""
+    if not isinstance(data, torch.utils.data.DataLoader):
+        return [data]
+    groups: dict[Any, list[tuple[Any, torch.Tensor]]] = {}
+    for inputs, y in map(split, data):
+        shapes = tuple(part.shape[1:] for part in (*leaves(inputs), y))
+        groups.setdefault(shapes, []).append((inputs, y))
+    return [_joined(pairs, torch.cat) for pairs in groups.values() or [[]]]
+
+
 def split(batch: Any) -> tuple[Any, torch.Tensor]:
     """The inputs and the targets of a batch or of one example."""
     if isinstance(batch, Mapping):

@@ -94,6 +94,10 @@ class ByExamples(ABC):
         """Gradients, until slopes need them."""
         return []
 
+    def forget(self) -> None:
+        """Let go of gradients that were kept."""
+        self._kept = []
+
     def fresh(self) -> Self:
         """A copy without what is known of these parameters and examples alone."""
         other = copy.copy(self)

@@ -63,6 +63,11 @@ class Plan:
         )
         return Plan(layers, self.shared, followed)
 
+    def on(self, module: nn.Module) -> "Plan":
+        """The same of another module with the same paths."""
+        layers = (replace(x, module=module.get_submodule(x.path)) for x in self.layers)
+        return replace(self, layers=tuple(layers))
+
 
 def layers_with_rules(module: nn.Module, names: Sequence[str]) -> Plan:
     """All parameters among ``names`` that only modules with rules hold."""

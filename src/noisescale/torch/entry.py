@@ -89,12 +89,11 @@ def _checked(module: nn.Module, call: Call, plan: Plan) -> Plan:
         raise ValueError("no tensor among its inputs has an axis of examples")
     n = _CHECKED  # again and again if there are fewer: of one alone, any axis may be that of many
     few = call.some(torch.arange(n) % call.n)
-    fixed = fixed_values(module)
 
     def plain(i: int, c: Tensor) -> dict[str, Tensor]:
         free = {name: fixed[name].clone().requires_grad_() for name in plan.followed}
         with torch.enable_grad():
-            value = few.some(slice(i, i + 1)).outputs(module, fixed | free)[0] @ c
+            value = few.some(slice(i, i + 1)).outputs(twin, fixed | free)[0] @ c
         made = torch.autograd.grad(value, list(free.values()), allow_unused=True)
         return {
             name: torch.zeros_like(free[name]) if g is None else g
@@ -102,14 +101,16 @@ def _checked(module: nn.Module, call: Call, plan: Plan) -> Plan:
         }
 
     def run() -> Tensor:
-        return few.outputs(module, fixed)
+        return few.outputs(twin, fixed)
 
-    with undisturbed(module, evaluation=True), torch.compiler.set_stance("force_eager"):
+    stance = torch.compiler.set_stance("force_eager")
+    with undisturbed(module, evaluation=True) as twin, stance:
+        fixed, plan = fixed_values(twin), plan.on(twin)
         # A failure of the call itself says nothing of the rules, and is the caller's to tell.
         recording = record(plan, n, run)
         recording.leave_out_unsplit(n)
         recording.factors(torch.ones_like(recording.outputs)[:, None])
-        return checked_plan(plan, run, plain, n)
+        return checked_plan(plan, run, plain, n).on(module)
 
 
 def _renamed(plan: Plan, names: Mapping[str, str]) -> Plan:

@@ -39,10 +39,10 @@ class Hooks:
         self, module: nn.Module, enter: Callable[..., Any], leave: Callable[..., Any]
     ) -> None:
         """Before and after every call of the module, even one that fails."""
-        self._handles += [
-            module.register_forward_pre_hook(Silent(enter), with_kwargs=True, prepend=True),
-            module.register_forward_hook(Silent(leave), with_kwargs=True, always_call=True),
-        ]
+        before, after = Silent(enter), Silent(leave)
+        keep = self._handles.append  # one by one, as the second may be refused
+        keep(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True))
+        keep(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
     def after(self, module: nn.Module, function: Callable[..., Any]) -> None:
         """After every call of the module; ahead of others, so that it sees the layer's output."""

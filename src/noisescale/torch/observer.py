@@ -129,6 +129,15 @@ class Observer:
         self.hooks.remove()
         self._forget()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Look at none of the calls in here."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+
     def take(self) -> Update:
         """What the passes since the start left."""
         update = self.update
@@ -188,7 +197,7 @@ class Observer:
         self.n = self.call.n or 0
         if module not in self.entries:
             began = self._clock()
-            with self._pause():
+            with self.aside():
                 self.entries[module] = make_entry(
                     unwrapped(module), self.call, self.known, compiled=is_compiled(module)
                 )
@@ -333,7 +342,7 @@ class Observer:
             return
         began = self._clock()
         try:
-            with torch.no_grad(), self._pause():
+            with torch.no_grad(), self.aside():
                 self._finish_pass()
         finally:
             self._forget_pass()
@@ -402,14 +411,6 @@ class Observer:
                 return None
 
         return guarded
-
-    @contextmanager
-    def _pause(self) -> Iterator[None]:
-        self.paused = True
-        try:
-            yield
-        finally:
-            self.paused = False
 
     def _clock(self) -> float:
         if self.cuda:

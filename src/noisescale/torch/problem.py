@@ -62,9 +62,14 @@ class TorchProblem(ByExamples):
     compiles = False  # a block costs the same the first time
 
     def __init__(
-        self, module: torch.nn.Module, data: Any, likelihood: Any, select: Select | None = None
+        self,
+        module: torch.nn.Module | TorchModel,
+        data: Any,
+        likelihood: Any,
+        select: Select | None = None,
     ) -> None:
-        self.model, self.ways = TorchModel(module, select), Ways()
+        known = isinstance(module, TorchModel)
+        self.model, self.ways = module if known else TorchModel(module, select), Ways()
         check_statistics(self.model.twins["float64"])
         self.x, y = collect(data)
         chosen = resolve_likelihood(likelihood)

@@ -66,7 +66,15 @@ def repeated(
     if chosen is not None:
         call, b = call.some(chosen), b[chosen]
     plan = entry.plan if entry.compiled else None
-    made = again(entry.module, plan, rest, call, b, metric)
+    try:
+        made = again(entry.module, plan, rest, call, b, metric)
+    except ValueError:  # of examples that do not lie along the first axis
+        raise
+    except Exception as error:  # whatever a user's module may raise when it is called like this
+        if entry.compiled or entry.summed:
+            raise
+        entry.leave_out(rest.values(), f"their module's call could not be made again: {error}")
+        return {}, None
     if made.sums and chosen is None and alone and not entry.summed:
         if not has_dropout(entry.module) and not _add_up(entry, made.sums):
             return {}, UNSUMMED

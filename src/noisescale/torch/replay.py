@@ -52,14 +52,14 @@ def again(
         metric: weights of the squared entries, by name in the model.
     """
     made, sums = dict[str, Tensor](), dict[str, Tensor]()
-    with undisturbed(module), torch.compiler.set_stance("force_eager"):
+    with undisturbed(module) as twin, torch.compiler.set_stance("force_eager"):
         if plan is not None and plan.layers:
-            fixed = fixed_values(module)
-            recording = record(plan, len(gradients), lambda: call.outputs(module, fixed))
+            fixed = fixed_values(twin)
+            recording = record(plan.on(twin), len(gradients), lambda: call.outputs(twin, fixed))
             for name, factor in recording.factors(gradients[:, None]).items():
                 made[name] = squares_of(factor, None if metric is None else metric[name])
         if rest:
-            squares, totals = _differentiated(module, list(rest), call, gradients)
+            squares, totals = _differentiated(twin, list(rest), call, gradients)
             for local, name in rest.items():
                 weight = 1 if metric is None else metric[name]
                 made[name], sums[name] = (squares[local] * weight).sum(), totals[local]
@@ -74,8 +74,9 @@ def at_outputs(module: nn.Module, call: Call, slope: Tensor) -> tuple[Tensor, Te
     values = fixed_values(module)
     for name, _ in module.named_parameters():
         values[name].requires_grad_()
-    with undisturbed(module), torch.compiler.set_stance("force_eager"), torch.enable_grad():
-        returned = call.returned(module, values)
+    stance = torch.compiler.set_stance("force_eager")
+    with undisturbed(module) as twin, stance, torch.enable_grad():
+        returned = call.returned(twin, values)
         outputs, loss = outputs_of(returned), loss_of(returned)
         if outputs is None or loss is None or not outputs.requires_grad:
             return None

@@ -1,4 +1,4 @@
-"""What may keep an update from being measured, in sentences."""
+"""What may keep an update from being measured, in sentences, and what measures it better."""
 
 TWICE = (
     "backward ran twice through one forward pass (or torch.autograd.grad went through it as well): "
@@ -21,6 +21,7 @@ NO_METRIC = (
     "norm='adam' needs the second moments of Adam, AdamW, NAdam or SparseAdam, and this optimiser "
     "has none, or divides by something else: nothing is measured"
 )
+ADAM = "norm='adam' measures the noise in the metric of this optimiser's step"
 NOTHING = (
     "no gradient reached the layers of the watched model: watch the model that is trained, and if "
     "it is compiled, what torch.compile returned"

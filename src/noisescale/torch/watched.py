@@ -15,6 +15,10 @@ MASKS = (
     "parameters without rules): their squared norms are of the same distribution, not of the same "
     "masks as the batch's gradient"
 )
+HOOKS = (
+    "forward hooks are not called where a call is made again to see single examples (compiled "
+    "models, parameters without rules): what they change in outputs is not in these squared norms"
+)
 COUPLED = (
     "batch normalisation couples the examples of a batch: what is measured are the contributions "
     "of examples to the gradient, not gradients of examples alone"
@@ -33,6 +37,11 @@ def trained(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     for part in model.modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnwatchableError(
+                "a ScriptModule takes no hooks, and cannot be watched: train the module that it "
+                "was made of."
+            )
         kinds = {kind.__name__ for kind in type(part).__mro__}
         if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
             raise UnwatchableError(

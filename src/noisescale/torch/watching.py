@@ -18,16 +18,16 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from noisescale.checks import check_choice, check_flag, check_number, check_whole
-from noisescale.noise.watch.pace import Pace, Pilot, Timings, choose
+from noisescale.noise.watch.pace import DEAR, GAP, Pace, Pacer, Timings, gaps_in_words
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
 from noisescale.torch import optimizers, watched
+from noisescale.torch.calls import has_hooks
 from noisescale.torch.loss_weight import unlike_reduction
 from noisescale.torch.observer import Observer
-from noisescale.torch.troubles import NO_METRIC, failure
+from noisescale.torch.troubles import ADAM, NO_METRIC, failure
 from noisescale.torch.update import Update, batches, together
 
-_PILOT = 6  # timed updates from which the pace is chosen
 _NOTHING = Batch(math.nan, math.nan, math.nan, 0, math.nan)
 
 
@@ -35,7 +35,7 @@ class Watch(NoiseRecord):
     """What :func:`watch` returns; see there.
 
     Attributes:
-        every: every how many updates are measured; None until chosen.
+        every: every how many updates are measured; None until chosen, and chosen anew at times.
         examples: how many examples of a batch; None for all.
         n_updates: updates so far, measured or not.
     """
@@ -51,7 +51,7 @@ class Watch(NoiseRecord):
         examples: int | None,
         reduction: str,
         norm: str,
-        decay: float,
+        decay: float | None,
         per_layer: bool,
         unit: str,
         uncovered: str,
@@ -62,13 +62,15 @@ class Watch(NoiseRecord):
         watched.check_optimizer(optimizer, check_choice("norm", norm, ("l2", "adam")))
         self.optimizer, self.norm = optimizer, norm
         self.reduction = check_choice("reduction", reduction, ("mean", "sum", "whole"))
-        self.overhead = check_number("overhead", overhead, "above 0", lambda v: v > 0)
+        check_number("overhead", overhead, "above 0", lambda v: v > 0)
         leave_out = check_choice("uncovered", uncovered, ("func", "leave_out")) == "leave_out"
         given = Pace(
             1 if every is None else check_whole("every", every, at_least=1),
             None if examples is None else check_whole("examples", examples, at_least=1),
         )
-        self._pace: Pace | None = None if every is None and examples is None else given
+        self._pacer = Pacer(overhead)
+        if every is not None or examples is not None:
+            self._pacer = Pacer(overhead, given, given=True)
         self.per_layer = check_flag("per_layer", per_layer)
         compiled = watched.is_compiled(model)
         self._distributed = any(isinstance(m, DistributedDataParallel) for m in model.modules())
@@ -81,33 +83,42 @@ class Watch(NoiseRecord):
             averaged=self._distributed,
             measure=self._metric if norm == "adam" else None,
         )
-        self.n_updates, self._next, self._batch_size, self._passes = 0, 0, 0, 0
-        self._pilot, self._n_piloted, self._n_timed = Pilot(), 0, 0  # updates, measured ones
-        self._last = time.perf_counter()
+        self.n_updates, self._batch_size, self._passes = 0, 0, 0
+        self._last = math.nan  # the clock at the last step
         self._noted: tuple[tuple[int, int], ...] | None = None
         self.closed = False
+        self._unseen: dict[str, torch.Tensor] = {}  # how many entries never had a gradient
         self._handle: Any = None
-        if optimizer is not None and hooked:
-            self._handle = optimizer.register_step_pre_hook(lambda *_: self.step())
-        watched.take_over(self.model, self)
-        if compiled and watched.has_dropout(self.model):
-            self.note(watched.MASKS)
-        self._prepare()
+        try:
+            self._prepare()
+            if optimizer is not None and hooked:
+                self._handle = optimizer.register_step_pre_hook(self._before_step)
+            watched.take_over(self.model, self)
+            if compiled and watched.has_dropout(self.model):
+                self.note(watched.MASKS)
+        except BaseException:  # nothing is left behind
+            self.close()
+            raise
 
     @property
     def every(self) -> int | None:
         """Every how many updates are measured; None until it is chosen."""
-        return None if self._pace is None else self._pace.every
+        return None if self._pacer.pace is None else self._pacer.pace.every
 
     @property
     def examples(self) -> int | None:
         """How many examples of a batch are measured; None for all."""
-        return None if self._pace is None else self._pace.examples
+        return None if self._pacer.pace is None else self._pacer.pace.examples
 
     @property
     def pending(self) -> bool:
         """Whether a backward pass of the coming update was seen; never if it is not measured."""
         return bool(self._observer.update.passes)
+
+    @property
+    def n_seen(self) -> int:
+        """Updates so far, measured or not."""
+        return self.n_updates
 
     def step(self, loss_scale: float | None = None) -> None:
         """An update is about to be made: take its reading. The optimiser calls it, if given.
@@ -118,8 +129,9 @@ class Watch(NoiseRecord):
         """
         if self.closed:
             return
-        now = time.perf_counter()
+        began = time.perf_counter()
         measured = bool(self._observer.hooks)
+        last = self.rows[-1].update if self.rows else 0
         if measured:
             scale = optimizers.loss_scale() if loss_scale is None else float(loss_scale)
             try:
@@ -127,13 +139,43 @@ class Watch(NoiseRecord):
             except Warning:  # which somebody wants as an error
                 raise
             except Exception as error:  # a run goes on whatever happens in here
-                self.whole.n_skipped += 1
+                self.whole.lose()
                 self.note(failure(error), warn=True)
+        if self.n_updates - last > self._pacer.longest(last):
+            updates = [0, *(row.update for row in self.rows), self.n_updates]
+            self.note(gaps_in_words(updates, self._pacer.longest), instead=GAP)
+        if not self._pacer.given:
+            self._time(measured, time.perf_counter() - began)
         self.n_updates += 1
-        if self._pace is None:
-            self._time(measured, now - self._last, time.perf_counter() - now)
         self._prepare()
-        self._last = time.perf_counter()
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Take the reading now, or after the backward pass in the step's closure.
+
+        A closure may be called again in one step, at other weights: what comes after the gradient
+        of those before the step is not looked at.
+        """
+        if optimizers.is_nested(optimizer):
+            return None
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        taken = self.pending or not callable(closure)
+        if taken:
+            self.step()
+        if self.closed or not callable(closure):
+            return None
+
+        def seen() -> Any:
+            nonlocal taken
+            if taken:
+                with self._observer.aside():
+                    return closure()
+            loss, taken = closure(), True
+            self.step()
+            return loss
+
+        if "closure" in kwargs:
+            return args, kwargs | {"closure": seen}
+        return (args[0], seen, *args[2:]), kwargs
 
     def close(self) -> None:
         """Stop watching; what was measured stays."""
@@ -156,29 +198,24 @@ class Watch(NoiseRecord):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a ``state_dict``."""
         super().load_state_dict(state)
-        skipped = self._next - self.n_updates
+        before, self._last = self.n_updates, math.nan
         self.n_updates = check_whole("n_updates", state["n_updates"], at_least=0)
-        self._next = self.n_updates + skipped
+        last = self.rows[-1].update if self.rows else 0
+        if self._pacer.resumes(self.n_updates, before=before, last=last):
+            self._prepare()
 
     def _prepare(self) -> None:
         """Look at the next update, or look away."""
-        observer = self._observer
-        if self.n_updates < self._next:
-            if observer.hooks:
-                observer.stop()
-            return
-        if self._pace is None:
-            n = self._batch_size // max(self._passes, 1)
-            observer.start(max(2, n // 4) if len(self._pilot) % 2 and n >= 4 else None)
-            self._next = self.n_updates + (2 if self._n_piloted else 1)
-        else:
-            observer.start(self._pace.examples)
-            self._next = self.n_updates + self._pace.every
+        observer, pacer = self._observer, self._pacer
+        if pacer.begins(self.n_updates):
+            observer.start(pacer.examples(self._batch_size // max(self._passes, 1)))
+        elif observer.hooks:
+            observer.stop()
 
     def _read(self, update: Update, scale: float) -> None:
         observer = self._observer
         if observer.n_discarded:
-            self.whole.n_skipped += observer.n_discarded
+            self.whole.lose(observer.n_discarded)
             observer.n_discarded = 0
         if update.trouble == NO_METRIC and self.n_updates == 0:
             return  # Adam has no second moments before its first step
@@ -194,13 +231,25 @@ class Watch(NoiseRecord):
         self.take(
             whole,
             update=self.n_updates,
-            learning_rate=optimizers.learning_rate(self.optimizer),
-            momentum=optimizers.momentum(self.optimizer),
             layers=made if self.per_layer else None,
+            **optimizers.rate_of(self.optimizer)[0]._asdict(),
         )
 
     def _metric(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
-        return optimizers.adam_metric(self.optimizer, params)
+        metric = optimizers.adam_metric(self.optimizer, params)
+        self._unseen = {name: (m == 0).sum() for name, m in (metric or {}).items()}
+        return metric
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about these numbers, in words."""
+        sizes = {name: p.numel() for name, p in self.model.named_parameters()}
+        unseen = (
+            f"{int(n):,} of {sizes[name]:,} entries of {name} never had a gradient before: left out"
+            for name, n in self._unseen.items()
+            if n
+        )
+        return (*super().notes, *unseen)
 
     def _batches(self, update: Update, scale: float) -> dict[str, Batch]:
         """What every layer has seen, in all processes."""
@@ -227,44 +276,35 @@ class Watch(NoiseRecord):
         made = batches(numbers, totals, world=world, scale=scale, unit=self.unit, eps=eps)
         return dict(zip(labels, made, strict=True))
 
-    def _time(self, measured: bool, seconds: float, reading: float) -> None:
-        """Learn what measuring costs, and choose the pace when enough is known."""
-        observer, pilot = self._observer, self._pilot
-        self._n_piloted += 1
-        self._n_timed += measured
-        pilot.extra += observer.check_seconds
-        if not measured:
-            pilot.bare.append(seconds)
-        elif not observer.check_seconds and observer.n_measured:  # the first one is a check too
-            pilot.add(observer.n_measured, observer.seconds + reading, seconds + reading)
-        # Processes must come to this together, whatever each of them could measure.
-        n_timed = self._n_timed - 1 if self._distributed else len(pilot)
-        if not measured or n_timed < _PILOT:
-            return
-        timings, n = self._together(pilot.settled())
-        if timings.update == math.inf:  # none could measure anything
-            self._n_timed = 0
-            return
-        pace = choose(
-            self.overhead,
-            update=timings.update,
-            fixed=timings.fixed,
-            each=timings.each,
-            batch_size=n,
+    def _time(self, measured: bool, reading: float) -> None:
+        """Learn what measuring costs, and choose the pace when it is time to."""
+        observer, pacer, began = self._observer, self._pacer, self._last
+        self._last = self._clock() if pacer.is_timed(self.n_updates, measured) else math.nan
+        pacer.add(
+            self.n_updates,
+            self._last - began,
+            measured=measured,
+            examples=0 if observer.check_seconds else observer.n_measured,
+            own=observer.seconds + reading,
         )
-        if pace.examples is not None:  # of every micro-batch
-            pace = Pace(pace.every, max(1, pace.examples // max(self._passes, 1)))
-        self._pace = pace
-        # What these updates cost above their share is paid back by waiting.
-        debt = timings.spent / (self.overhead * timings.update)
-        self._next = self.n_updates + max(0, math.ceil(debt) - self._n_piloted)
+        # Processes come to this together, whatever each of them could measure.
+        if measured and pacer.due:
+            timings, n = self._together(pacer.settled())
+            dear = pacer.choose(timings, n, self._passes, self.n_updates)
+            if dear is not None:
+                self.note(dear, instead=DEAR)
+
+    def _clock(self) -> float:
+        if self._observer.cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
     def _together(self, timings: Timings) -> tuple[Timings, int]:
         """Timings and the batch size that all processes go by: those of the slowest."""
         n = max(self._batch_size, 1)
         if not self._distributed:
             return timings, n
-        numbers = [-timings.update, timings.fixed, timings.each, timings.spent, float(n)]
+        numbers = [-timings.update, timings.fixed, timings.each, float(n)]
         device = next(self.model.parameters()).device
         slowest = torch.tensor(numbers, dtype=torch.float64, device=device)
         torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
@@ -279,13 +319,16 @@ class Watch(NoiseRecord):
                 self.note(unlike, warn=True)
         if watched.is_coupled(self.model):
             self.note(watched.COUPLED)
-        if optimizers.several_rates(self.optimizer):
-            self.note(
-                "groups of parameters have different learning rates: the noise scale is the first "
-                "group's"
-            )
+        if self.norm == "l2" and optimizers.is_adam(self.optimizer):
+            self.note(ADAM)
+        unlike_groups = optimizers.rate_of(self.optimizer)[1]
+        if unlike_groups is not None:
+            self.note(unlike_groups)
         entries = self._observer.entries.values()
         for entry in entries:
+            again = entry.compiled or (entry.rest and not self._observer.leave_out)
+            if again and has_hooks(entry.module):
+                self.note(watched.HOOKS)
             if entry.unchecked is not None:
                 self.note(
                     "layers could not be compared with plain differentiation "
@@ -320,7 +363,7 @@ def watch(
     examples: int | None = None,
     reduction: str = "mean",
     norm: str = "l2",
-    decay: float = 0.99,
+    decay: float | None = None,
     per_layer: bool = False,
     unit: str = "example",
     uncovered: str = "func",
@@ -337,7 +380,8 @@ def watch(
             backward passes of every update.
         n_train: the size of the training set, for ``watch.noise_scale``.
         overhead: the part of a run's time that measuring may take, by which ``every`` and
-            ``examples`` are chosen from the first updates' timings if neither is given.
+            ``examples`` are chosen from timings throughout the run if neither is given. Every 20th
+            update is measured whatever it takes, and later on one in a twentieth of those so far.
         every: measure every so many updates; the others cost nothing.
         examples: the squared norms of so many examples of each batch, chosen at random: unbiased
             still, with a larger error. None is all of them.
@@ -346,7 +390,8 @@ def watch(
             that they add up to the mean over all of them.
         norm: ``"l2"``, or ``"adam"``: gradients divided by the roots of the optimiser's second
             moments, as its step divides them.
-        decay: 0 averages over all readings alike; 0.99 forgets after about a hundred.
+        decay: None averages over the recent half of the run so far, so that the answer follows
+            it; 0.99 forgets after about a hundred updates, 0 never.
         per_layer: whether ``watch.layers`` tells the same of each layer.
         unit: batch sizes in ``"example"``s, or in ``"token"``s: valid ones, of sequences that stay
             the independent examples; the loss is then a mean (or sum) over valid tokens.
@@ -359,14 +404,14 @@ def watch(
     >>> x, model = torch.randn(512, 4).double(), torch.nn.Linear(4, 1).double()
     >>> y = x.sum(1, keepdim=True) + torch.randn(512, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    >>> noise = watch(model, optimizer, n_train=512, every=1)
+    >>> noise = watch(model, optimizer, n_train=512, every=1, decay=0)
     >>> for batch in torch.arange(512).split(32):
     ...     optimizer.zero_grad()
     ...     torch.nn.functional.mse_loss(model(x[batch]), y[batch]).backward()
     ...     optimizer.step()
     >>> noise.close()
     >>> print(noise)
-    Watch: critical batch size 7.72 [6.37, 10.2] after 16 updates, noise scale 0.15
+    Watch: critical batch size 7.72 [6.17, 11] (16 of 16 updates measured), noise scale 0.15
     """
     return Watch(
         model,

@@ -263,7 +263,7 @@ def _line(sizes: Array, crossed: Array) -> tuple[Estimate, float]:
     From examples (sizes, seeds), a line for each seed. Errors are about in proportion to e, so
     residuals are divided by its mean.
     """
-    ratio, misfit = RunningRatio(), 0.0
+    ratio, misfit = RunningRatio(decay=0.0), 0.0
     if len(sizes) >= 2:
         weight = 1 / crossed.mean(axis=1)
         design = np.stack([np.ones_like(sizes), sizes], axis=1) * weight[:, None]

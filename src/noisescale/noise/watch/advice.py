@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_number
 from noisescale.noise.scale import noise_scale
+from noisescale.noise.watch.ratio import in_words
 from noisescale.notebook import Displayed
 from noisescale.uncertainty import Estimate, finite_only
 
@@ -96,8 +97,10 @@ def advise(
     critical_batch_size: Estimate,
     *,
     batch_size: float,
+    latest: Estimate | None = None,
     learning_rate: float = math.nan,
     momentum: float = math.nan,
+    dampening: float = 0.0,
     n_train: int | None = None,
     n_examples: int | None = None,
     unit: str = "example",
@@ -107,7 +110,10 @@ def advise(
     Args:
         critical_batch_size: with its interval; NaN with a lower bound if it is not resolved.
         batch_size: the run's, in units.
+        latest: the critical batch size of the latest stretch. While it is above the average, as it
+            is in a run's first descent, nothing says that the batch should not grow.
         learning_rate, momentum: the optimiser's; NaN if unknown, momentum NaN for Adam and its kin.
+        dampening: SGD's; NaN if there is no one noise scale.
         n_train: the size of the training set, for the noise scale.
         n_examples: examples in a batch, if units are tokens.
         unit: ``"example"`` or ``"token"``.
@@ -115,12 +121,13 @@ def advise(
     B = check_number("batch_size", batch_size, "above 0", lambda v: v > 0)
     b = critical_batch_size
     low, high = _bounds(b)
-    g = _scale(learning_rate, momentum, n_train, B if n_examples is None else n_examples)
+    effective = learning_rate * (1 - dampening)
+    g = _scale(effective, momentum, n_train, B if n_examples is None else n_examples)
     place = _position(B, low, high)
     costs = tuple(costs_at(B, k, b) for k in _FACTORS)
     sentences = (
         _where(place, B, b, unit),
-        _what_may_grow(place, costs, learning_rate, momentum, g),
+        _what_may_grow(place, costs, b, latest, _grown(learning_rate, momentum), g),
     )
     return Advice(place, B, b, costs, g, unit, sentences)
 
@@ -180,14 +187,20 @@ def _where(place: str, B: float, b: Estimate, unit: str) -> str:
 
 
 def _what_may_grow(
-    place: str, costs: tuple[Cost, ...], learning_rate: float, momentum: float, g: float | None
+    place: str,
+    costs: tuple[Cost, ...],
+    b: Estimate,
+    latest: Estimate | None,
+    rate: str,
+    g: float | None,
 ) -> str:
     half, _, twice, _ = costs
-    rate = _grown(learning_rate, momentum)
     kept = "" if g is None else f", which keeps the noise scale near g = {g:.3g}"
     more = f"twice the batch would take {_range(twice.updates)} of the updates"
     cost = f"and {_range(twice.examples)} of the examples"
     less = f"half of it {_range(half.examples)} of the examples"
+    if place == _UNKNOWN or math.isnan(b.value):
+        return f"Leave batch and learning rate until more updates are measured: {more} {cost}."
     if place == "below":
         return f"Batch and learning rate may grow together ({rate}{kept}): {more} {cost}."
     if place == "below or near":
@@ -200,22 +213,31 @@ def _what_may_grow(
             f"Both have their price here: {more} {cost}, {less}. If the batch grows, so should the "
             f"learning rate ({rate}{kept})."
         )
-    if place == _UNKNOWN:
-        return f"Leave batch and learning rate until more updates are measured: {more} {cost}."
+    if latest is not None and _rises(latest, b):
+        return (
+            f"The critical batch size still rises ({in_words(latest)} in the latest updates), as "
+            f"it does while the loss first falls: ask again later in the run. Now {more} {cost}."
+        )
     hardly = "should not grow" if place == "above" else "need not grow"
-    louder = "" if g is None else f" (it doubles g, {g:.3g} now)"
+    larger = "" if g is None else f" (it doubles g, {g:.3g} now)"
     return (
         f"The batch {hardly}: {more} {cost}, {less}. What this batch does allow is a larger "
-        f"learning rate{louder}, if the loss still falls with it."
+        f"learning rate{larger}, if the loss still falls with it."
     )
 
 
+def _rises(latest: Estimate, average: Estimate) -> bool:
+    """Whether the latest stretch lies above the average, or may lie far above it."""
+    return latest.value > average.high or latest.low > average.value
+
+
 def _grown(learning_rate: float, momentum: float) -> str:
+    """As a factor of the whole schedule: the rate of the moment may have decayed."""
     if not learning_rate > 0:
         return "in proportion for SGD, by the square root for Adam"
     if math.isnan(momentum):  # an optimiser that divides by the root of second moments
-        return f"by the square root, {learning_rate * math.sqrt(2):.3g} for twice the batch"
-    return f"in proportion, {2 * learning_rate:.3g} for twice the batch"
+        return "by the square root: peak learning rate x 1.41 for twice the batch"
+    return "in proportion: peak learning rate x 2 for twice the batch"
 
 
 def _range(ratio: Estimate) -> str:

@@ -21,9 +21,9 @@ def draw_history(rows: "Sequence[Row]", unit: str, axes: "Axes") -> None:
     While only a lower bound is known, the band reaches to the upper edge.
     """
     shown = rows[:: max(1, math.ceil(len(rows) / _POINTS))]
-    update, value, low, high, batch = (
+    update, value, low, high, batch, latest = (
         np.array([getattr(row, name) for row in shown], float)
-        for name in ("update", "critical_batch_size", "low", "high", "batch_size")
+        for name in ("update", "critical_batch_size", "low", "high", "batch_size", "latest")
     )
     bounded = np.isfinite(high) & (value > 0)
     known = np.concatenate([value[bounded], batch])
@@ -41,6 +41,10 @@ def draw_history(rows: "Sequence[Row]", unit: str, axes: "Axes") -> None:
         label="95 % interval",
     )
     axes.plot(update, np.where(bounded, value, np.nan), color="C0", label="critical batch size")
+    inside = (latest > bottom) & (latest < top)  # NaN is not
+    axes.plot(
+        update[inside], latest[inside], ".", ms=2, color="C2", label="of the latest updates alone"
+    )
     axes.plot(update, batch, "--", color="C1", label="the run's batch")
     axes.set(yscale="log", xlabel="updates", ylabel=f"batch size, {unit}s", ylim=(bottom, top))
     axes.legend(fontsize="small")

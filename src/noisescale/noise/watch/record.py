@@ -8,12 +8,13 @@ the critical batch size and the noise scale.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
-from noisescale.checks import check_choice, check_number, check_whole
+from noisescale.checks import check_choice, check_whole
 from noisescale.errors import InputError, warn_user
 from noisescale.noise.scale import noise_scale
-from noisescale.noise.watch.ratio import LARGEST, RunningRatio
+from noisescale.noise.watch.ratio import LARGEST, LATEST, RunningRatio, in_words
 from noisescale.noise.watch.reading import Batch
 from noisescale.notebook import Displayed
 from noisescale.plain import from_plain, to_plain
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from noisescale.noise.watch.advice import Advice
 
+_RECENT = 101  # readings
+_FEW = 20  # readings, of which the last tenth is not told apart
 NO_NOISE = "the gradients of a batch's examples are alike within rounding: their tr S is taken as 0"
 UNITS = ("example", "token")
 
@@ -37,7 +40,7 @@ class WatchWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Row:
-    """One measured update: its own readings, then the running answer."""
+    """One measured update: its own readings, the running answer, and that of the last tenth."""
 
     update: int
     n_examples: int
@@ -50,14 +53,18 @@ class Row:
     learning_rate: float
     momentum: float
     noise_scale: float
+    latest: float = math.nan
+    latest_low: float = math.nan
+    latest_high: float = math.nan
+    dampening: float = 0.0
 
 
 def check_rows(rows: Sequence[Row]) -> None:
     """Refuse rows that no update gives: no size, and infinity but for an open interval."""
     for row in rows:
-        numbers = [value for name, value in vars(row).items() if name != "high" or value < math.inf]
+        known = (v for k, v in vars(row).items() if not k.endswith("high") or v < math.inf)
         sized = row.n_examples > 0 and row.batch_size > 0  # NaN is not
-        if not sized or any(abs(number) > LARGEST for number in numbers):
+        if not sized or any(abs(number) > LARGEST for number in known):
             raise InputError(f"the row of update {row.update} is none that a watch measured.")
 
 
@@ -75,13 +82,24 @@ class _State:
 
 def _ratio_of(state: dict[str, Any]) -> RunningRatio:
     """The averages of a state, if an answer can be computed from them."""
-    read, ratio = from_plain(RunningRatio, state), RunningRatio()
-    ratio.load_state_dict({name: getattr(read, name) for name in state})
-    if not all(map(math.isfinite, vars(ratio).values())):
-        raise ValueError("its averages are not finite")
-    for known in (ratio.interval(), ratio.signal_estimate, ratio.noise_estimate):
+    ratio = RunningRatio()
+    ratio.load_state_dict(state)
+    for known in (ratio.interval(), ratio.latest(), ratio.signal_estimate, ratio.noise_estimate):
         known.to_dict()
     return ratio
+
+
+def _average_of(rows: Sequence[Row], decay: float | None) -> RunningRatio:
+    """The averages of a history's rows."""
+    ratio = RunningRatio(decay=decay)
+    for row in rows:
+        ratio.take(row.gradient_sq_norm, row.trace, row.update)
+    return ratio
+
+
+def _plain(estimate: Estimate) -> dict[str, Any]:
+    """By name, an end that is not known None."""
+    return estimate.to_dict() | {"high": estimate.high if estimate.has_interval else None}
 
 
 class NoiseRecord(Displayed):
@@ -89,7 +107,8 @@ class NoiseRecord(Displayed):
 
     Args:
         n_train: the size of the training set, for the noise scale.
-        decay: 0 averages over all readings alike; 0.99 forgets after about a hundred.
+        decay: None averages over the recent half of the run; 0.99 forgets after about a hundred
+            updates, 0 never.
         unit: what batch sizes are counted in, ``"example"`` or ``"token"``.
 
     >>> record = NoiseRecord(n_train=1000, decay=0.0)
@@ -97,16 +116,16 @@ class NoiseRecord(Displayed):
     ...     batch = Batch(1.5 + k % 2, 0.2, 1 / 32, n_examples=32, n_units=32.0)
     ...     taken = record.take(batch, update=k, learning_rate=0.1, momentum=0.0)
     >>> record
-    critical batch size 2.44 [1.28, 6.04] after 4 updates, noise scale 3.025
+    critical batch size 2.44 [1.28, 6.04] (4 of 4 updates measured), noise scale 3.025
     """
 
     def __init__(
-        self, *, n_train: int | None = None, decay: float = 0.99, unit: str = "example"
+        self, *, n_train: int | None = None, decay: float | None = None, unit: str = "example"
     ) -> None:
         self.n_train = None if n_train is None else check_whole("n_train", n_train, at_least=1)
         self.unit = check_choice("unit", unit, UNITS)
-        self.decay = check_number("decay", decay, "in [0, 1)", lambda v: 0 <= v < 1)
-        self.whole = RunningRatio(decay=self.decay)
+        self.whole = RunningRatio(decay=decay)
+        self.decay = self.whole.decay
         self.by_layer: dict[str, RunningRatio] = {}
         self.rows: list[Row] = []
         self._notes: list[str] = []
@@ -118,17 +137,19 @@ class NoiseRecord(Displayed):
         update: int,
         learning_rate: float = math.nan,
         momentum: float = math.nan,
+        dampening: float = 0.0,
         layers: Mapping[str, Batch] | None = None,
     ) -> bool:
         """Take in one update; False if its readings were not finite, which is counted."""
         signal, trace = batch.readings
-        if not self.whole.take(signal, trace):
+        if not self.whole.take(signal, trace, update):
             return False
         for name, part in (layers or {}).items():
-            self.by_layer.setdefault(name, RunningRatio(decay=self.decay)).take(*part.readings)
+            ratio = self.by_layer.setdefault(name, RunningRatio(decay=self.decay))
+            ratio.take(*part.readings, update)
         if trace == 0:
             self.note(NO_NOISE)
-        estimate = self.interval()
+        estimate, latest = self.interval(), self.latest()
         self.rows.append(
             Row(
                 update=update,
@@ -141,10 +162,18 @@ class NoiseRecord(Displayed):
                 high=estimate.high,
                 learning_rate=learning_rate,
                 momentum=momentum,
-                noise_scale=self.scale(learning_rate, batch.n_examples, momentum),
+                noise_scale=self.scale(learning_rate, batch.n_examples, momentum, dampening),
+                latest=latest.value,
+                latest_low=latest.low,
+                latest_high=latest.high,
+                dampening=dampening,
             )
         )
         return True
+
+    def average_again(self) -> None:
+        """Average the rows anew."""
+        self.whole = _average_of(self.rows, self.decay)
 
     @property
     def critical_batch_size(self) -> float | None:
@@ -152,8 +181,17 @@ class NoiseRecord(Displayed):
         return self.whole.critical_batch_size
 
     def interval(self, level: float = 0.95) -> Estimate:
-        """The critical batch size with its interval; a lower bound alone while not resolved."""
+        """The critical batch size over the window; a lower bound alone while not resolved."""
         return self.whole.interval(level)
+
+    def latest(self, level: float = 0.95) -> Estimate:
+        """The same over the last tenth of the run so far."""
+        return self.whole.latest(level)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The updates that the answer is an average over: from, and up to but without."""
+        return self.whole.window
 
     @property
     def gradient_sq_norm(self) -> Estimate:
@@ -167,12 +205,24 @@ class NoiseRecord(Displayed):
 
     @property
     def noise_scale(self) -> float | None:
-        """The paper's g = epsilon (N/B - 1)/(1 - m) at the last reading.
+        """The paper's g = epsilon (1 - d)/(1 - m) (N/B - 1) at the last reading's learning rate.
 
-        None without ``n_train``, a reading, or an optimiser that has a learning rate and momentum.
+        m is SGD's momentum and d its dampening. B is the usual batch size, as an epoch's last batch
+        may be shorter. None without ``n_train``, a reading, or an optimiser that is plain SGD with
+        one momentum.
         """
-        value = self.rows[-1].noise_scale if self.rows else math.nan
+        if not self.rows:
+            return None
+        row = self.rows[-1]
+        value = row.noise_scale  # of a history that was read from a file, without n_train
+        if self.n_train is not None:
+            B = self.usual("n_examples")
+            value = self.scale(row.learning_rate, B, row.momentum, row.dampening)
         return None if math.isnan(value) else value
+
+    def usual(self, column: str) -> Any:
+        """The median of a column over the latest readings."""
+        return median_high(getattr(row, column) for row in self.rows[-_RECENT:])
 
     @property
     def history(self) -> "pd.DataFrame":
@@ -222,8 +272,10 @@ class NoiseRecord(Displayed):
         """What to know about these numbers, in words."""
         return tuple(self._notes)
 
-    def note(self, sentence: str, *, warn: bool = False) -> None:
-        """Keep a note, once; with ``warn``, as a warning too."""
+    def note(self, sentence: str, *, warn: bool = False, instead: str | None = None) -> None:
+        """Keep a note, once, ``instead`` of one that begins so; with ``warn``, as a warning too."""
+        if instead is not None:
+            self._notes = [note for note in self._notes if not note.startswith(instead)]
         if sentence not in self._notes:
             self._notes.append(sentence)
             if warn:
@@ -251,9 +303,12 @@ class NoiseRecord(Displayed):
         try:
             mine = {field.name: state[field.name] for field in fields(_State)}
             read: _State = from_plain(_State, to_plain(mine))
-            whole = _ratio_of(read.whole)
-            by_layer = {name: _ratio_of(part) for name, part in read.layers.items()}
             check_rows(read.history)
+            if "blocks" in read.whole:
+                whole = _ratio_of(read.whole)
+                by_layer = {name: _ratio_of(part) for name, part in read.layers.items()}
+            else:  # of a version that kept other averages, without the readings of layers
+                whole, by_layer = _average_of(read.history, self.decay), {}
         except (ValueError, TypeError, ArithmeticError) as error:
             raise InputError(f"the state is not what a watch gave: {error}.") from None
         self.whole, self.by_layer = whole, by_layer
@@ -262,8 +317,9 @@ class NoiseRecord(Displayed):
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain numbers; None for what is not known."""
         return {
-            "critical_batch_size": self.interval().to_dict()
-            | {"high": self.interval().high if self.interval().has_interval else None},
+            "critical_batch_size": _plain(self.interval()),
+            "window": list(self.window),
+            "latest": _plain(self.latest()),
             "gradient_sq_norm": self.gradient_sq_norm.to_dict(),
             "trace": self.trace.to_dict(),
             "noise_scale": self.noise_scale,
@@ -271,18 +327,31 @@ class NoiseRecord(Displayed):
             "n_train": self.n_train,
             "n_updates": self.whole.n_updates,
             "n_skipped": self.whole.n_skipped,
-            "notes": list(self._notes),
+            "n_spikes": self.whole.n_spikes,
+            "notes": list(self.notes),
         }
 
     def __repr__(self) -> str:
         g = self.noise_scale
         counted = "" if self.unit == "example" else f" (in {self.unit}s)"
         scale = "" if g is None else f", noise scale {g:.4g}"
-        return f"{self.whole.described()}{counted}{scale}"
+        latest = ""
+        if len(self.rows) >= _FEW:
+            since = round((1 - LATEST) * self.window[1])
+            latest = f"\n  over the latest updates, from {since:,} on: {in_words(self.latest())}"
+        return f"{self.whole.described(self.n_seen)}{counted}{scale}{latest}"
 
-    def scale(self, learning_rate: float, batch_size: int, momentum: float) -> float:
+    @property
+    def n_seen(self) -> int:
+        """Updates so far, measured or not."""
+        return self.whole.last + 1
+
+    def scale(
+        self, learning_rate: float, batch_size: int, momentum: float, dampening: float = 0.0
+    ) -> float:
         """The paper's g of one update; NaN if it is not known, with a note if it is not defined."""
-        usable = math.isfinite(learning_rate) and learning_rate > 0 and 0 <= momentum < 1
+        effective = learning_rate * (1 - dampening)
+        usable = math.isfinite(effective) and effective > 0 and 0 <= momentum < 1
         if self.n_train is None or not usable:
             return math.nan
         if batch_size > self.n_train:
@@ -291,4 +360,4 @@ class NoiseRecord(Displayed):
                 "scale is left out"
             )
             return math.nan
-        return noise_scale(learning_rate, batch_size, self.n_train, momentum)
+        return noise_scale(effective, batch_size, self.n_train, momentum)

@@ -4,48 +4,22 @@
 """
 
 import io
-import math
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
-from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 from noisescale.checks import check_path
 from noisescale.errors import InputError
 from noisescale.files import read_text, write_whole
 from noisescale.noise.watch.advice import Advice, advise
-from noisescale.noise.watch.ratio import RunningRatio
 from noisescale.saved import read_saved, write_saved
 from noisescale.uncertainty import Estimate
 
 if TYPE_CHECKING:
     from noisescale.noise.watch.record import NoiseRecord, Row
 
-_RECENT = 101  # updates
 KIND = "noisescale watch"
 SUFFIXES = (".csv", ".json")
-
-
-class _LastRow(RunningRatio):
-    """The answer of a history's last row, which holds neither averages nor their decay."""
-
-    def __init__(self, rows: "list[Row]") -> None:
-        super().__init__(n_updates=len(rows))
-        self.weight = self.weight_sq = self.signal = self.noise = math.nan
-        self.row = rows[-1]
-
-    def take(self, signal: float, noise: float) -> bool:
-        raise InputError("a history has rows alone, which cannot go on: load a .json instead.")
-
-    def interval(self, level: float = 0.95) -> Estimate:
-        if level != 0.95:
-            raise InputError(f"a history has intervals of 0.95 alone, got a level of {level}.")
-        row = self.row
-        return Estimate(row.critical_batch_size, low=row.low, high=row.high, n=self.n_updates)
-
-    def described(self) -> str:
-        many = "the only row" if self.n_updates == 1 else f"the last of {self.n_updates} rows"
-        return f"{self._answer()} at update {self.row.update} ({many})"
 
 
 def save(record: "NoiseRecord", path: Path | str) -> None:
@@ -53,17 +27,12 @@ def save(record: "NoiseRecord", path: Path | str) -> None:
     path = check_path("path", path)
     if _suffix(path) == ".csv":
         write_whole(path, record.history.to_csv(index=False))
-    elif isinstance(record.whole, _LastRow):
-        raise InputError(
-            f"a record that was read from a .csv has its rows alone: {path} cannot be "
-            "more than that; save it as a .csv."
-        )
     else:
         write_saved(path, KIND, record.state_dict())
 
 
 def load(path: Path | str) -> "NoiseRecord":
-    """What :func:`save` wrote; of a ``.csv`` its rows and the answer of the last one alone."""
+    """What :func:`save` wrote; of a ``.csv`` its rows, averaged as they are by default."""
     from noisescale.noise.watch.record import NoiseRecord
 
     path = check_path("path", path)
@@ -73,8 +42,7 @@ def load(path: Path | str) -> "NoiseRecord":
         tokens = any(row.batch_size > 1.001 * row.n_examples for row in rows)
         record = NoiseRecord(unit="token" if tokens else "example")
         record.rows = rows
-        if rows:
-            record.whole = _LastRow(rows)
+        record.average_again()
         return record
 
     def read(state: Any) -> NoiseRecord:
@@ -89,17 +57,17 @@ def advice_from(record: "NoiseRecord") -> Advice:
     """Advice from the last measured update, for the usual batch: an epoch's last may be shorter."""
     if not record.rows:
         raise InputError("nothing has been measured yet: train for some updates, then ask again.")
-    row, recent = record.rows[-1], record.rows[-_RECENT:]
-    batch_size = median_high(row.batch_size for row in recent)
-    n_examples = median_high(row.n_examples for row in recent)
+    row = record.rows[-1]
     estimate = Estimate(row.critical_batch_size, low=row.low, high=row.high)
     return advise(
         estimate,
-        batch_size=batch_size,
+        batch_size=record.usual("batch_size"),
+        latest=Estimate(row.latest, low=row.latest_low, high=row.latest_high),
         learning_rate=row.learning_rate,
         momentum=row.momentum,
+        dampening=row.dampening,
         n_train=record.n_train,
-        n_examples=n_examples,
+        n_examples=record.usual("n_examples"),
         unit=record.unit,
     )
 
@@ -111,12 +79,16 @@ def _rows_of(text: str, path: Path) -> "list[Row]":
 
     try:
         frame = pd.read_csv(io.StringIO(text))
-        names = [field.name for field in fields(Row)]
-        if lacking := [name for name in names if name not in frame]:
+        names = [field.name for field in fields(Row) if field.name in frame]
+        wanted = [field.name for field in fields(Row) if field.default is MISSING]
+        if lacking := [name for name in wanted if name not in frame]:
             raise ValueError(f"it has no column {lacking[0]}")
         kinds = dict.fromkeys(names, float) | {"update": int, "n_examples": int}
         columns = frame[names].astype(kinds)
-        rows = [Row(*row) for row in columns.itertuples(index=False, name=None)]
+        rows = [
+            Row(**dict(zip(names, row, strict=True)))
+            for row in columns.itertuples(index=False, name=None)
+        ]
         check_rows(rows)
         return rows
     except (ValueError, RecursionError) as error:
