@@ -1,10 +1,13 @@
 """``optimizer.step(closure)``, whose backward pass is inside of the step."""
 
 import pytest
-import torch
-from torch.nn.functional import mse_loss
 
-from noisescale.torch import watch
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+from torch.nn.functional import mse_loss  # noqa: E402
+
+from noisescale.torch import watch  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
 
 
 def readings(how, make, every):

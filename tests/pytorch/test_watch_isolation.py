@@ -6,12 +6,15 @@ import threading
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
 
-from noisescale.torch import watch
-from noisescale.torch.watched import UnwatchableError
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+from torch import nn  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+
+from noisescale.torch import watch  # noqa: E402
+from noisescale.torch.watched import UnwatchableError  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
 
 
 class Base(nn.Module):

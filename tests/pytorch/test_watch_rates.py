@@ -3,12 +3,15 @@
 import math
 
 import pytest
-import torch
-from torch.nn.functional import mse_loss
 
-import noisescale as ns
-from noisescale.noise.watch.saved import load
-from noisescale.torch import watch
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
+from torch.nn.functional import mse_loss  # noqa: E402
+
+import noisescale as ns  # noqa: E402
+from noisescale.noise.watch.saved import load  # noqa: E402
+from noisescale.torch import watch  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
 
 
 class Ours(torch.optim.SGD):
