@@ -36,6 +36,7 @@ from torch import nn
 from noisescale.data import load_digits, load_mnist
 from noisescale.noise.watch.ratio import POWER
 from noisescale.torch import watch
+from watch import Block
 
 RESULTS = Path(__file__).parent / "results" / "live.csv"
 POINTS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -55,22 +56,6 @@ def corpus() -> torch.Tensor:
     names = ("asyncio", "email", "http", "json", "logging", "unittest", "xml")
     files = [path for name in names for path in sorted((root / name).rglob("*.py"))]
     return torch.tensor([byte for path in files for byte in path.read_bytes() if byte < 128])
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        B, T, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, heads, T, d/heads)
-        x = x + self.proj(a.transpose(1, 2).reshape(B, T, d))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 class Transformer(nn.Module):
