@@ -6,7 +6,7 @@
 Two tasks: a character transformer (0.4 M parameters, T = 64, B = 32) and a small CNN on images of
 MNIST's size (conv-GroupNorm-relu, B = 64), with Adam, in float32 on both cores. Ways:
 
-1. ``watch``: all examples on every update, a quarter of them, every tenth update, the default.
+1. ``watch``: all examples on every update, a quarter of them, every tenth update.
 2. BackPACK's ``BatchL2Grad``, ``torch.func.vmap`` of gradients, Opacus' ghost norms, and a loop of
    micro-batches of one example: the same squared norms of all examples on every update.
 
@@ -41,7 +41,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from noisescale.torch import Watch, watch
 
 RESULTS = Path(__file__).parent / "results" / "watch.csv"
+LOOPS = RESULTS.with_name("watch_loop.csv")
 F = nn.functional
+LOOP_COLUMNS = ("task", "ratio", "ms_per_update", "rounds", "updates", "readings", "longest_gap")
 COLUMNS = ("task", "way", "ratio", "low", "high", "ms_per_update", "peak_mib", "remark")
 
 
@@ -203,7 +205,6 @@ WAYS: dict[str, tuple[Callable[[Task], Callable[[], None]], int]] = {
     "watch, all examples": (watched(every=1), 10),
     "watch, a quarter": (watched(every=1, parts=4), 10),
     "watch, every tenth": (watched(every=10), 20),
-    "watch, default": (watched(), 40),
     "BackPACK": (backpack, 10),
     "torch.func.vmap": (vmapped, 10),
     "Opacus ghost norms": (opacus, 10),
@@ -349,7 +350,7 @@ def trainer_loop(watching: bool, updates: int) -> float:
 
 def report(noise: Watch) -> None:
     gaps = [b.update - a.update for a, b in pairwise(noise.rows)]
-    print(f"{len(gaps) + 1} readings, longest gap {max(gaps)}, last pace {noise.every}")
+    print(len(gaps) + 1, max(gaps))
 
 
 def one_loop(name: str, watching: bool, updates: int) -> float:
@@ -370,6 +371,7 @@ def one_loop(name: str, watching: bool, updates: int) -> float:
 
 def loops(rounds: int, updates: int, names: list[str]) -> None:
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    rows = []
     for name in names:
         took: dict[str, list[float]] = {"plain": [], "watch": []}
         said = ""
@@ -383,8 +385,14 @@ def loops(rounds: int, updates: int, names: list[str]) -> None:
                 took[way].append(float(seconds_taken))
                 said = others[-1] if way == "watch" else said
         plain, watching = (statistics.median(took[way]) for way in ("plain", "watch"))
-        each = f"{1e3 * plain / updates:.1f} ms of CPU per plain update"
-        print(f"{name}: ratio {watching / plain:.3f}, {each}, {said}", took, flush=True)
+        readings, longest = said.split()
+        numbers = (f"{watching / plain:.3f}", f"{1e3 * plain / updates:.1f}", rounds, updates)
+        rows.append(dict(zip(LOOP_COLUMNS, (name, *numbers, readings, longest), strict=True)))
+        print(*rows[-1].items(), took, flush=True)
+    with LOOPS.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, LOOP_COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> None:

@@ -502,6 +502,10 @@ def watching():
                 low, high = row.low, row.high
                 cells.append(f"{row.ratio:.2f} [{low:.2f}, {high:.2f}] | {row.peak_mib:.0f} MiB")
         yield f"| {way} | {' | '.join(cells)} |"
+    loops = pd.read_csv(ROOT / "benchmarks" / "results" / "watch_loop.csv")
+    for row in loops.itertuples():
+        of = f"{row.updates} updates of {row.ms_per_update:.0f} ms"
+        yield f"{of} | {row.ratio:.2f} | {row.readings} of {row.updates} updates |"
     grown = frame.loc["growth", "ratio"]
     for axis in ("T", "B", "width"):
         at = {k.split(" = ")[1]: v for k, v in grown.items() if k.startswith(f"{axis} = ")}

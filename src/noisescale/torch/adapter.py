@@ -79,6 +79,7 @@ def scalars(record: NoiseRecord, prefix: str) -> dict[str, float]:
         "critical_batch_size_low": estimate.low if estimate.low > 0 else math.nan,
         "critical_batch_size_high": estimate.high,
         "critical_batch_size_latest": record.latest().value,
+        "critical_batch_size_l2": math.nan if record.plain is None else record.plain.estimate.value,
         "gradient_sq_norm": record.gradient_sq_norm.value,
         "trace": record.trace.value,
         "noise_scale": math.nan if record.noise_scale is None else record.noise_scale,

@@ -41,7 +41,7 @@ def sum_of_squares(
     if fast is not None:
         return fast(layer, a, b, n, names)
     made = factors_of(layer, a, b, n, names)
-    return torch.stack([squares_of(f, metric and metric[p]) for p, f in made.items()]).sum()
+    return torch.stack([squares_of(f, metric and metric[p]) for p, f in made.items()]).sum(dim=0)
 
 
 def factors_of(
@@ -58,20 +58,29 @@ def factors_of(
 
 
 def squares_of(factor: Factor, metric: Tensor | None) -> Tensor:
-    """The summed squared norms of a parameter's gradients, its entries weighted by the metric."""
+    """The summed squared norms of a parameter's gradients.
+
+    With a metric two numbers: of entries weighted by it, and of plain ones.
+    """
     if metric is None:
         return factor.squared_norms().sum()
-    weight = metric.reshape(-1)
     if isinstance(factor, Lookup):
-        return torch.dot(_looked_up_squares(factor.index, factor.b[:, 0], factor.n_rows), weight)
-    if isinstance(factor, Outer):
+        squares = _looked_up_squares(factor.index, factor.b[:, 0], factor.n_rows)
+    elif isinstance(factor, Outer):
         n = len(factor.a)
-        block = max(1, _BLOCK // len(weight))
+        block = max(1, _BLOCK // metric.numel())
         parts = [
             factor.chosen(slice(start, start + block)).squares() for start in range(0, n, block)
         ]
-        return torch.dot(torch.stack(parts).sum(dim=0), weight)
-    return torch.dot(factor.squares(), weight)
+        squares = torch.stack(parts).sum(dim=0)
+    else:
+        squares = factor.squares()
+    return weighted(squares, metric)
+
+
+def weighted(squares: Tensor, metric: Tensor) -> Tensor:
+    """The sum of squared entries, weighted by a metric, and the plain one."""
+    return torch.stack([torch.dot(squares, metric.reshape(-1)), squares.sum()])
 
 
 def _linear(layer: nn.Module, a: Tensor, b: Tensor, n: int, names: frozenset[str]) -> Tensor:

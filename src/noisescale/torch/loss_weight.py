@@ -44,17 +44,21 @@ class OutputGradients:
     Attributes:
         tokens: how many valid ones each example of the last batch had, (n,); None if not counted.
         row_weight: of the first loss, and of how many rows; None if it was not told.
+        rows_each: how many rows an example of it has that count.
     """
 
     def __init__(self, *, count_tokens: bool) -> None:
         self.count_tokens, self.judged = count_tokens, False
         self.tokens: Tensor | None = None
         self.row_weight: tuple[float, int] | None = None
+        self.rows_each = 1.0
 
     def look(self, n: int, b: Tensor, outputs: Tensor | None) -> str | None:
         """At the gradient b of n examples' outputs; a sentence if tokens cannot be counted."""
         if outputs is not None and not self.judged:
             self.judged, self.row_weight = True, row_weight(outputs, b)
+            if self.row_weight is not None and outputs.ndim > 2:
+                self.rows_each = self.row_weight[1] / n
         if not self.count_tokens:
             return None
         by_example = b.reshape(n, -1, *b.shape[1:]) if len(b) != n and not len(b) % n else b
@@ -65,6 +69,18 @@ class OutputGradients:
             )
         self.tokens = (by_example != 0).flatten(2).any(dim=2).sum(dim=1)
         return None
+
+    def in_words(self, unit: str, reduction: str) -> str:
+        """What batch sizes are counted in, and what the loss was said to be.
+
+        >>> OutputGradients(count_tokens=False).in_words("example", "mean")
+        'examples (mean loss)'
+        """
+        loss = "summed loss" if reduction == "sum" else "mean loss"
+        if self.rows_each == 1:
+            return f"{unit}s ({loss})"
+        counted = "tokens" if unit == "token" else f"sequences of {self.rows_each:.4g} tokens"
+        return f"{counted} ({loss} over tokens)"
 
 
 def unlike_reduction(weight: float, n_rows: int, reduction: str) -> str | None:

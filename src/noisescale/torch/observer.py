@@ -50,7 +50,7 @@ from noisescale.torch.troubles import (
     UNLIKE,
     failure,
 )
-from noisescale.torch.update import HALF, Pass, Update, floats, squared_totals
+from noisescale.torch.update import HALF, PLAIN, Pass, Update, floats, squared_totals
 from noisescale.torch.watched import is_compiled, seen_parts
 
 
@@ -361,6 +361,7 @@ class Observer:
         self.update.left = floats(totals)
         if self.metric is not None:
             self.update.totals = squared_totals(self.followed(), self.label, self.metric)
+            self.update.totals[PLAIN] = torch.stack(list(totals.values())).sum()
 
     def _add_deferred(self) -> None:
         made: dict[tuple[str, float], list[Factor]] = defaultdict(list)
@@ -395,7 +396,11 @@ class Observer:
         return {local: self.metric[name] for local, name in layer.parameters.items()}
 
     def _add(self, name: str, square: Tensor, scale: float) -> None:
-        self.update.squares[self.label(name)].append(square if scale == 1 else scale * square)
+        square = square if scale == 1 else scale * square
+        if self.metric is not None:
+            square, plain = square.unbind()
+            self.update.squares[PLAIN].append(plain)
+        self.update.squares[self.label(name)].append(square)
 
     def _trouble(self, sentence: str) -> None:
         self.update.trouble = self.update.trouble or sentence

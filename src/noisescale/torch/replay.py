@@ -16,7 +16,7 @@ from torch.func import vjp, vmap
 
 from noisescale.torch.calls import Call, Calls, fixed_values, loss_of, outputs_of, undisturbed
 from noisescale.torch.capture import Plan, record
-from noisescale.torch.example_norms import Metric, squares_of
+from noisescale.torch.example_norms import Metric, squares_of, weighted
 
 _BLOCK = 2**24  # numbers of gradients that are formed at a time
 
@@ -61,8 +61,10 @@ def again(
         if rest:
             squares, totals = _differentiated(twin, list(rest), call, gradients)
             for local, name in rest.items():
-                weight = 1 if metric is None else metric[name]
-                made[name], sums[name] = (squares[local] * weight).sum(), totals[local]
+                sums[name] = totals[local]
+                made[name] = squares[local].sum()
+                if metric is not None:
+                    made[name] = weighted(squares[local].reshape(-1), metric[name])
     return Again(made, sums)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from noisescale.noise.watch.reading import Batch
 
 HALF = (torch.float16, torch.bfloat16)
+PLAIN = "(plain gradients)"  # the label of the whole by plain gradients, where there is a metric
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from noisescale.torch.calls import has_hooks
 from noisescale.torch.loss_weight import unlike_reduction
 from noisescale.torch.observer import Observer
 from noisescale.torch.troubles import ADAM, NO_METRIC, failure
-from noisescale.torch.update import Update, batches, together
+from noisescale.torch.update import PLAIN, Update, batches, together
 
 _NOTHING = Batch(math.nan, math.nan, math.nan, 0, math.nan)
 
@@ -87,6 +87,7 @@ class Watch(NoiseRecord):
         self._last = math.nan  # the clock at the last step
         self._noted: tuple[tuple[int, int], ...] | None = None
         self.closed = False
+        self.adam = optimizers.is_adam(optimizer)
         self._unseen: dict[str, torch.Tensor] = {}  # how many entries never had a gradient
         self._handle: Any = None
         try:
@@ -223,6 +224,7 @@ class Watch(NoiseRecord):
             self.note(update.trouble, warn=True)
         self._batch_size, self._passes = sum(one.n for one in update.passes), len(update.passes)
         made = self._batches(update, scale)
+        plain = made.pop(PLAIN, None)
         whole = together(list(made.values())) if made else _NOTHING
         circumstances = tuple((id(e), len(e.left)) for e in self._observer.entries.values())
         if circumstances != self._noted:
@@ -232,6 +234,7 @@ class Watch(NoiseRecord):
             whole,
             update=self.n_updates,
             layers=made if self.per_layer else None,
+            plain=plain,
             **optimizers.rate_of(self.optimizer)[0]._asdict(),
         )
 
@@ -257,6 +260,7 @@ class Watch(NoiseRecord):
         labels = sorted(update.totals) if usable else []
         if self._distributed:  # of the same layers everywhere, whatever happened here
             labels = sorted({self._observer.label(x) for x in self._observer.followed()})
+            labels += [PLAIN] * (self.norm == "adam")
         elif not usable:
             return {}
         numbers = [math.nan] * (4 + len(labels))
@@ -312,11 +316,12 @@ class Watch(NoiseRecord):
         return Timings(*numbers), round(most)
 
     def _note_circumstances(self) -> None:
-        row_weight = self._observer.outputs.row_weight
-        if row_weight is not None:
-            unlike = unlike_reduction(*row_weight, self.reduction)
+        outputs = self._observer.outputs
+        if outputs.row_weight is not None:
+            unlike = unlike_reduction(*outputs.row_weight, self.reduction)
             if unlike is not None:
                 self.note(unlike, warn=True)
+        self.counted = outputs.in_words(self.unit, self.reduction)
         if watched.is_coupled(self.model):
             self.note(watched.COUPLED)
         if self.norm == "l2" and optimizers.is_adam(self.optimizer):
@@ -389,7 +394,7 @@ def watch(
             backward passes before a step are taken as divided by their number; ``"whole"`` says
             that they add up to the mean over all of them.
         norm: ``"l2"``, or ``"adam"``: gradients divided by the roots of the optimiser's second
-            moments, as its step divides them.
+            moments, as its step divides them; the history then has plain gradients beside it.
         decay: None averages over the recent half of the run so far, so that the answer follows
             it; 0.99 forgets after about a hundred updates, 0 never.
         per_layer: whether ``watch.layers`` tells the same of each layer.
@@ -404,14 +409,14 @@ def watch(
     >>> x, model = torch.randn(512, 4).double(), torch.nn.Linear(4, 1).double()
     >>> y = x.sum(1, keepdim=True) + torch.randn(512, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    >>> noise = watch(model, optimizer, n_train=512, every=1, decay=0)
+    >>> noise = watch(model, optimizer, every=1, decay=0)
     >>> for batch in torch.arange(512).split(32):
     ...     optimizer.zero_grad()
     ...     torch.nn.functional.mse_loss(model(x[batch]), y[batch]).backward()
     ...     optimizer.step()
     >>> noise.close()
     >>> print(noise)
-    Watch: critical batch size 7.72 [6.17, 11] (16 of 16 updates measured), noise scale 0.15
+    Watch: critical batch size 7.72 [6.17, 11] examples (mean loss) (16 of 16 updates measured)
     """
     return Watch(
         model,

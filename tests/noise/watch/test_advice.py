@@ -94,10 +94,12 @@ def test_the_learning_rate_grows_as_its_optimiser_wants():
     b = between(300, 600)
     sgd = advise(b, batch_size=64, learning_rate=0.1, momentum=0.0)
     assert "in proportion: peak learning rate x 2 for twice" in repr(sgd)
-    adam = advise(b, batch_size=64, learning_rate=0.001)
+    adam = advise(b, batch_size=64, learning_rate=0.001, adam=True)
     assert "square root: peak learning rate x 1.41 for twice" in repr(adam)
     assert adam.noise_scale is None
-    assert "in proportion for SGD" in repr(advise(b, batch_size=64))
+    for rate in (math.nan, 0.001):  # of RMSprop, say, or of nothing that is known
+        other = advise(b, batch_size=64, learning_rate=rate)
+        assert "in proportion for SGD, by the square root for Adam; no rule" in repr(other)
 
 
 def test_nothing_is_said_against_growing_while_the_critical_size_rises():

@@ -104,6 +104,7 @@ def advise(
     n_train: int | None = None,
     n_examples: int | None = None,
     unit: str = "example",
+    adam: bool = False,
 ) -> Advice:
     """Advice for a run, from its critical batch size and its recipe.
 
@@ -112,11 +113,12 @@ def advise(
         batch_size: the run's, in units.
         latest: the critical batch size of the latest stretch. While it is above the average, as it
             is in a run's first descent, nothing says that the batch should not grow.
-        learning_rate, momentum: the optimiser's; NaN if unknown, momentum NaN for Adam and its kin.
+        learning_rate, momentum: the optimiser's; NaN if unknown, momentum NaN if it is not SGD.
         dampening: SGD's; NaN if there is no one noise scale.
         n_train: the size of the training set, for the noise scale.
         n_examples: examples in a batch, if units are tokens.
         unit: ``"example"`` or ``"token"``.
+        adam: whether the optimiser divides by roots of second moments.
     """
     B = check_number("batch_size", batch_size, "above 0", lambda v: v > 0)
     b = critical_batch_size
@@ -127,7 +129,7 @@ def advise(
     costs = tuple(costs_at(B, k, b) for k in _FACTORS)
     sentences = (
         _where(place, B, b, unit),
-        _what_may_grow(place, costs, b, latest, _grown(learning_rate, momentum), g),
+        _what_may_grow(place, costs, b, latest, _grown(learning_rate, momentum, adam), g),
     )
     return Advice(place, B, b, costs, g, unit, sentences)
 
@@ -231,11 +233,11 @@ def _rises(latest: Estimate, average: Estimate) -> bool:
     return latest.value > average.high or latest.low > average.value
 
 
-def _grown(learning_rate: float, momentum: float) -> str:
+def _grown(learning_rate: float, momentum: float, adam: bool) -> str:
     """As a factor of the whole schedule: the rate of the moment may have decayed."""
-    if not learning_rate > 0:
-        return "in proportion for SGD, by the square root for Adam"
-    if math.isnan(momentum):  # an optimiser that divides by the root of second moments
+    if not adam and math.isnan(learning_rate * momentum):
+        return "in proportion for SGD, by the square root for Adam; no rule is known for others"
+    if adam:
         return "by the square root: peak learning rate x 1.41 for twice the batch"
     return "in proportion: peak learning rate x 2 for twice the batch"
 

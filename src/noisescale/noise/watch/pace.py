@@ -6,6 +6,11 @@ readings from few examples tell more than rare ones from all of them: first m sh
 eighth of the batch or to where the fixed part f is the larger, then only every k-th update is
 measured; but never more rarely than every 20th, or than a twentieth of the updates so far.
 
+Two things come on top. What measuring has taken too much, as it does while it is timed, is saved
+by longer gaps afterwards. And where measuring takes three milliseconds at most, which only small
+networks notice, every update is measured until that has taken a second in all: short runs of
+updates of a millisecond would else have too few readings for an answer.
+
 The seconds are those between steps, of measured updates, of those right after, and of others: f
 holds hooks, and caches that are driven out. They are medians over the latest, chosen from anew
 through the run. What is slow once, as compilation and checks are, does not count.
@@ -21,7 +26,7 @@ Pace(every=20, examples=8)
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median_low
 
@@ -32,6 +37,8 @@ _FIRST = 4  # measured updates from which the pace is chosen first, of a quarter
 _PILOT = 8  # measured updates after which it is known what all of them take
 _AGAIN = 4  # measured updates from one choice to the next
 _WINDOW = 16  # the latest timings of a kind
+_FREE = 1.0  # seconds that may be spent in all, whatever the overhead,
+_CHEAP = 3e-3  # where one reading of all examples takes at most so many
 
 
 def longest_gap(update: int) -> int:
@@ -91,10 +98,14 @@ class Timings:
     fixed: float
     each: float
 
+    def reading(self, pace: Pace, batch_size: int) -> float:
+        """Seconds of measuring one update."""
+        examples = batch_size if pace.examples is None else pace.examples
+        return self.fixed + self.each * examples
+
     def part(self, pace: Pace, batch_size: int) -> float:
         """The part of a run's time that a pace costs."""
-        examples = batch_size if pace.examples is None else pace.examples
-        return (self.fixed + self.each * examples) / (pace.every * self.update)
+        return self.reading(pace, batch_size) / (pace.every * self.update)
 
 
 @dataclass
@@ -109,6 +120,8 @@ class Pacer:
         n_measured: measured updates, whether or not that succeeded.
         measured: examples, seconds of measuring by its own clock, and of the update.
         after, bare: seconds of updates right after a measured one, and of those right before.
+        spent, passed: seconds of measuring, beyond those that are free, and of updates without
+            it, by the timings that all processes share.
     """
 
     overhead: float
@@ -119,6 +132,10 @@ class Pacer:
     measured: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     after: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     bare: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    spent: float = 0.0
+    passed: float = 0.0
+    _free: float = _FREE  # seconds that are left of it
+    _chosen: tuple[int, int] = (0, 0)  # measured updates, and all, when the pace was last chosen
     _follows: bool = False  # whether the last update was measured
     _kinds: set[Hashable] = field(default_factory=set)
 
@@ -137,6 +154,7 @@ class Pacer:
         """Whether a run that goes on from another update, and another reading, measures at once."""
         due = last + self.longest(last)
         self.next = min(update + self.next - before, max(update, due))
+        self._chosen = self.n_measured, update
         return self.next == update
 
     def _gap(self, update: int) -> int:
@@ -227,6 +245,11 @@ class Pacer:
             longest=self.longest(update),
         )
         part = timings.part(pace, batch_size)
+        self._account(timings, batch_size, passes, update)
+        if self._is_free(timings, batch_size):
+            part, pace = 0.0, Pace(1, None)
+        else:
+            pace = replace(pace, every=self._repaid(timings, pace, batch_size, update))
         if pace.examples is not None:  # of every micro-batch
             pace = Pace(pace.every, max(1, pace.examples // max(passes, 1)))
         self.pace = pace
@@ -237,6 +260,32 @@ class Pacer:
             f"{DEAR} {1e3 * timings.update:.3g} ms: measuring one in {pace.every} takes "
             f"{part:.0%} of the run's time, more than the {100 * self.overhead:.3g}% asked for"
         ).replace("%", " %")
+
+    def _account(self, timings: Timings, batch_size: int, passes: int, update: int) -> None:
+        """Add up what has been spent since the pace was chosen last."""
+        n_measured, last = self._chosen
+        self._chosen = self.n_measured, update + 1
+        before = self.pace or Pace(1, None)
+        if before.examples is not None:  # of every micro-batch
+            before = Pace(before.every, before.examples * max(passes, 1))
+        seconds = (self.n_measured - n_measured) * timings.reading(before, batch_size)
+        if timings.reading(Pace(1, None), batch_size) <= _CHEAP:
+            free = min(seconds, self._free)
+            self._free, seconds = self._free - free, seconds - free
+        self.spent += seconds
+        self.passed += max(update + 1 - last, 0) * timings.update
+
+    def _is_free(self, timings: Timings, batch_size: int) -> bool:
+        """Whether every update may be measured, because that takes next to nothing."""
+        each = timings.reading(Pace(1, None), batch_size)
+        return each <= _CHEAP and _AGAIN * each <= self._free
+
+    def _repaid(self, timings: Timings, pace: Pace, batch_size: int, update: int) -> int:
+        """Every how many updates, so that what was spent too much is saved, in gaps that double."""
+        due = self.spent + _AGAIN * timings.reading(pace, batch_size)
+        wanted = (due / self.overhead - self.passed) / (_AGAIN * timings.update)
+        most = min(max(_LONGEST, 2 * pace.every), self.longest(update))
+        return max(pace.every, min(math.ceil(wanted - 1e-9), most))
 
 
 DEAR, GAP = "every update takes", "no reading between updates"  # how notes begin

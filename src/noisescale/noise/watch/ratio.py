@@ -316,10 +316,11 @@ class RunningRatio:
         self._averages = Averages(**kept)
         self._lost = check_whole("lost", state["lost"], at_least=0)
 
-    def described(self, n_seen: int | None = None) -> str:
+    def described(self, n_seen: int | None = None, counted: str = "") -> str:
         """The answer in a line, with the part of the run that it is an average of.
 
-        ``n_seen`` says how many updates there were, if more than the last that was taken in.
+        ``n_seen`` says how many updates there were, if more than the last that was taken in, and
+        ``counted`` what batch sizes are counted in.
         """
         begin, end = self.window
         part = "" if begin == 0 else f", averaged over updates {begin:,} to {end:,}"
@@ -328,7 +329,10 @@ class RunningRatio:
             counts.append(f"{self.n_skipped:,} skipped")
         if self.n_spikes:
             counts.append(f"{self.n_spikes:,} spike{'s' * (self.n_spikes > 1)} left out")
-        return f"critical batch size {in_words(self.estimate)}{part} ({', '.join(counts)})"
+        answer = in_words(self.estimate)
+        if counted:
+            answer += f" {counted}" if any(map(str.isdigit, answer)) else f", in {counted}"
+        return f"critical batch size {answer}{part} ({', '.join(counts)})"
 
     def _interval(self, weights: Array, level: float) -> Estimate:
         means, covariance, k = self._groups(weights)
@@ -383,4 +387,6 @@ def in_words(b: Estimate) -> str:
     >>> in_words(Estimate(math.nan, low=12.3, high=math.inf))
     'not resolved yet, at least 12.3'
     """
-    return f"not resolved yet, at least {b.low:.3g}" if math.isnan(b.value) else str(b)
+    if not math.isnan(b.value):
+        return str(b)
+    return f"not resolved yet, at least {b.low:.3g}" if b.low > 0 else "not resolved yet"

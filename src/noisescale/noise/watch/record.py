@@ -7,7 +7,7 @@ the critical batch size and the noise scale.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,10 @@ class WatchWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Row:
-    """One measured update: its own readings, the running answer, and that of the last tenth."""
+    """One measured update: its own readings, the running answer, and that of the last tenth.
+
+    ``l2`` is the critical batch size of plain gradients, where the answer is in another metric.
+    """
 
     update: int
     n_examples: int
@@ -57,6 +60,9 @@ class Row:
     latest_low: float = math.nan
     latest_high: float = math.nan
     dampening: float = 0.0
+    l2: float = math.nan
+    l2_low: float = math.nan
+    l2_high: float = math.nan
 
 
 def check_rows(rows: Sequence[Row]) -> None:
@@ -78,6 +84,9 @@ class _State:
     layers: dict[str, dict[str, Any]]
     history: list[Row]
     notes: list[str]
+    plain: dict[str, Any] | None = None
+    counted: str | None = None
+    adam: bool = False
 
 
 def _ratio_of(state: dict[str, Any]) -> RunningRatio:
@@ -111,12 +120,17 @@ class NoiseRecord(Displayed):
             updates, 0 never.
         unit: what batch sizes are counted in, ``"example"`` or ``"token"``.
 
+    Attributes:
+        plain: the averages of plain gradients, where the answer is in Adam's metric; else None.
+        counted: the same unit and the loss in words, if they are known.
+        adam: whether the optimiser divides by roots of second moments.
+
     >>> record = NoiseRecord(n_train=1000, decay=0.0)
     >>> for k in range(4):
     ...     batch = Batch(1.5 + k % 2, 0.2, 1 / 32, n_examples=32, n_units=32.0)
     ...     taken = record.take(batch, update=k, learning_rate=0.1, momentum=0.0)
     >>> record
-    critical batch size 2.44 [1.28, 6.04] (4 of 4 updates measured), noise scale 3.025
+    critical batch size 2.44 [1.28, 6.04] examples (4 of 4 updates measured), noise scale 3.025
     """
 
     def __init__(
@@ -127,6 +141,9 @@ class NoiseRecord(Displayed):
         self.whole = RunningRatio(decay=decay)
         self.decay = self.whole.decay
         self.by_layer: dict[str, RunningRatio] = {}
+        self.plain: RunningRatio | None = None
+        self.counted: str | None = None
+        self.adam = False
         self.rows: list[Row] = []
         self._notes: list[str] = []
 
@@ -139,8 +156,12 @@ class NoiseRecord(Displayed):
         momentum: float = math.nan,
         dampening: float = 0.0,
         layers: Mapping[str, Batch] | None = None,
+        plain: Batch | None = None,
     ) -> bool:
-        """Take in one update; False if its readings were not finite, which is counted."""
+        """Take in one update; False if its readings were not finite, which is counted.
+
+        ``plain`` is the same batch by plain gradients, where ``batch`` is in another metric.
+        """
         signal, trace = batch.readings
         if not self.whole.take(signal, trace, update):
             return False
@@ -149,6 +170,11 @@ class NoiseRecord(Displayed):
             ratio.take(*part.readings, update)
         if trace == 0:
             self.note(NO_NOISE)
+        l2 = Estimate(math.nan, low=math.nan, high=math.nan)
+        if plain is not None:
+            self.plain = self.plain or RunningRatio(decay=self.decay)
+            self.plain.take(*plain.readings, update)
+            l2 = self.plain.interval()
         estimate, latest = self.interval(), self.latest()
         self.rows.append(
             Row(
@@ -167,6 +193,9 @@ class NoiseRecord(Displayed):
                 latest_low=latest.low,
                 latest_high=latest.high,
                 dampening=dampening,
+                l2=l2.value,
+                l2_low=l2.low,
+                l2_high=l2.high,
             )
         )
         return True
@@ -290,18 +319,22 @@ class NoiseRecord(Displayed):
             "layers": {name: ratio.state_dict() for name, ratio in self.by_layer.items()},
             "history": [vars(row).copy() for row in self.rows],
             "notes": list(self._notes),
+            "plain": None if self.plain is None else self.plain.state_dict(),
+            "counted": self.counted,
+            "adam": self.adam,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a ``state_dict``."""
-        wanted = set(self.state_dict())
+        younger = {field.name for field in fields(_State) if field.default is not MISSING}
+        wanted = set(self.state_dict()) - younger
         if not isinstance(state, dict) or not wanted <= set(state):
             shown = sorted(state) if isinstance(state, dict) else type(state).__name__
             raise InputError(f"the state must have {sorted(wanted)}, got {shown}.")
         if state["unit"] != self.unit:
             raise InputError(f"the state counts in {state['unit']}s, this watch in {self.unit}s.")
         try:
-            mine = {field.name: state[field.name] for field in fields(_State)}
+            mine = {f.name: state[f.name] for f in fields(_State) if f.name in state}
             read: _State = from_plain(_State, to_plain(mine))
             check_rows(read.history)
             if "blocks" in read.whole:
@@ -309,10 +342,12 @@ class NoiseRecord(Displayed):
                 by_layer = {name: _ratio_of(part) for name, part in read.layers.items()}
             else:  # of a version that kept other averages, without the readings of layers
                 whole, by_layer = _average_of(read.history, self.decay), {}
+            plain = None if read.plain is None else _ratio_of(read.plain)
         except (ValueError, TypeError, ArithmeticError) as error:
             raise InputError(f"the state is not what a watch gave: {error}.") from None
         self.whole, self.by_layer = whole, by_layer
-        self.rows, self._notes = read.history, read.notes
+        self.rows, self._notes, self.plain = read.history, read.notes, plain
+        self.counted, self.adam = read.counted, read.adam
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain numbers; None for what is not known."""
@@ -320,6 +355,7 @@ class NoiseRecord(Displayed):
             "critical_batch_size": _plain(self.interval()),
             "window": list(self.window),
             "latest": _plain(self.latest()),
+            "l2": None if self.plain is None else _plain(self.plain.interval()),
             "gradient_sq_norm": self.gradient_sq_norm.to_dict(),
             "trace": self.trace.to_dict(),
             "noise_scale": self.noise_scale,
@@ -333,13 +369,15 @@ class NoiseRecord(Displayed):
 
     def __repr__(self) -> str:
         g = self.noise_scale
-        counted = "" if self.unit == "example" else f" (in {self.unit}s)"
         scale = "" if g is None else f", noise scale {g:.4g}"
         latest = ""
         if len(self.rows) >= _FEW:
             since = round((1 - LATEST) * self.window[1])
             latest = f"\n  over the latest updates, from {since:,} on: {in_words(self.latest())}"
-        return f"{self.whole.described(self.n_seen)}{counted}{scale}{latest}"
+        if self.plain is not None:
+            latest = f"\n  of plain gradients: {in_words(self.plain.estimate)}{latest}"
+        counted = self.counted or f"{self.unit}s"
+        return f"{self.whole.described(self.n_seen, counted)}{scale}{latest}"
 
     @property
     def n_seen(self) -> int:

@@ -69,6 +69,7 @@ def advice_from(record: "NoiseRecord") -> Advice:
         n_train=record.n_train,
         n_examples=record.usual("n_examples"),
         unit=record.unit,
+        adam=record.adam,
     )
 
 
