@@ -195,3 +195,32 @@ def by_its_batch():
 def test_what_has_no_evidence_is_refused_in_a_sentence(make, sentence):
     with pytest.raises(ns.InputError, match=sentence):
         nst.log_evidence(make(), (X, Y), prior_precision=1.0)
+
+
+class Packed(nn.Module):
+    """Sequences of several lengths, packed as tutorials do it, and a head behind them."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(2, 3, batch_first=True)
+        self.head = nn.Linear(3, 3)
+
+    def features(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        return self.lstm(packed)[1][0][0]
+
+    def forward(self, x, lengths):
+        return self.head(self.features(x, lengths))
+
+
+def test_packed_sequences_are_refused_in_a_sentence():
+    torch.manual_seed(0)
+    module, x, lengths = Packed(), torch.randn(8, 5, 2), torch.arange(8) % 4 + 2
+    for function in (partial(nst.log_evidence, **POINT), nst.gradient_noise):
+        with pytest.raises(ns.InputError, match="give the recurrent layer padded sequences and"):
+            function(module, (x, lengths, Y))
+    # What the layers after it see is data for these.
+    known = module.features(x, lengths).detach()
+    assert nst.log_evidence(module.head, (known, Y), **POINT).n_params == 12
