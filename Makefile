@@ -69,13 +69,10 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/deep_evidence.py
 	.venv-bench/bin/python benchmarks/betting.py
 	.venv-bench/bin/python benchmarks/map_evidence.py
-	.venv-bench/bin/python benchmarks/growth.py
-	.venv-bench/bin/python benchmarks/scale.py
 	.venv-bench/bin/python benchmarks/tune.py
 	.venv-bench/bin/python benchmarks/tune_level.py
 	.venv-bench/bin/python benchmarks/watch.py
 	.venv-bench/bin/python benchmarks/pytorch.py
-	.venv-bench/bin/python benchmarks/preflight.py
 	.venv-bench/bin/python benchmarks/playground.py
 
 # An environment of its own as well: the site's tools are not the library's.

@@ -9,7 +9,7 @@ layer's full matrix) or from curvlinops' operators; or gradient noise by noisesc
 extensions, or by a loop over examples. Its time is that of the whole call, after one on a few
 examples that loads what is needed, in seconds of CPU on one thread, so that what else the machine
 does matters little; the median of three calls if the first takes less than two seconds. Its memory
-is the peak of the first call beyond what was there before. noisescale's prediction stands beside.
+is the peak of the first call beyond what was there before; noisescale's own count stands beside.
 Gradient noise is timed by the clock as well, with all threads, as its user meets it; that needs an
 idle machine, and is left out with ``--two``.
 
@@ -75,7 +75,6 @@ COLUMNS = [
     "clock_seconds",
     "gib",
     "value",
-    "predicted_seconds",
     "predicted_gib",
     "note",
 ]
@@ -307,27 +306,22 @@ def by_backpack(module, data) -> tuple[float, list, int]:
 
 
 def predicted(module, data, method: str, patience: float) -> dict:
-    """noisescale's preflight of the same cell, and why it is not run if it is not."""
+    """The memory that noisescale counts for the cell, and why it is not run if it is not."""
     from noisescale.errors import InputError
-    from noisescale.evidence import timing
     from noisescale.evidence.occam.lanczos import PROBES
-    from noisescale.evidence.occam.term import Accuracy
-    from noisescale.evidence.preflight import cost, preflight
+    from noisescale.evidence.preflight import preflight
     from noisescale.torch.problem import TorchProblem
 
-    timing.clock = time.process_time  # as the time that stands beside it: seconds of CPU
     problem = TorchProblem(module, data, "categorical")
-    share = _PROBES / PROBES if method == "lanczos" else 1.0
-    counted = share * cost(method, "ggn", problem.facts()).work / _RATE
-    short = counted <= patience
-    try:  # a block of its work is measured if there will be more of it
-        few = Accuracy(max_probes=_PROBES)
-        plan = preflight(problem.facts(), method, "ggn", problem if short else None, few)
+    try:
+        plan = preflight(problem.facts(), method, "ggn")
     except InputError as error:
         return {"note": str(error)}
     (own,) = (c for c in plan.costs if c.method == method)
+    share = _PROBES / PROBES if method == "lanczos" else 1.0
+    counted = share * own.work / _RATE
+    short = counted <= patience
     return {
-        "predicted_seconds": own.seconds if own.measured else share * own.seconds,
         "predicted_gib": own.memory / 2**30,
         "note": "" if short else f"not run: {counted:,.0f} s by its count of operations",
     }

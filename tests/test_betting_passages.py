@@ -13,10 +13,7 @@ def results(tmp_path, monkeypatch):
 
 
 def test_nothing_is_said_while_nothing_is_measured(results):
-    assert {name: passage() for name, passage in betting_passages.PASSAGES.items()} == {
-        "beliefs": "",
-        "annealing": "",
-    }
+    assert betting_passages.beliefs_passage() == ""
 
 
 def test_tables_of_what_was_measured(results):
@@ -32,16 +29,14 @@ def test_tables_of_what_was_measured(results):
         }
         for k, labels in enumerate(("true", "random"))
     ]
-    annealing = [{"temperatures": 25, "seconds": 90.0, "gap": 1234.5}]
     maps = [
         {"labels": "true", "E_at_the_map": -1444.0, "seconds": 70.0, "prior_precision": 0.1},
         {"labels": "random", "E_at_the_map": None, "seconds": 80.0, "prior_precision": 0.1},
     ]
-    (results / "betting.json").write_text(json.dumps({"beliefs": beliefs, "annealing": annealing}))
+    (results / "betting.json").write_text(json.dumps({"beliefs": beliefs}))
     assert betting_passages.beliefs_passage() == ""  # the other half is still to come
     (results / "map_evidence.json").write_text(json.dumps({"n_train": 1000, "rows": maps}))
     told = betting_passages.beliefs_passage()
     assert '| `at="map"`, prior precision 0.1 | +1,444 (70 s) | withheld (80 s) |' in told
     assert "| prequential, one order and seed | +1,400 (12 s) | -2 (12 s) |" in told
     assert "| laplace-torch, post hoc, its best prior | +1,600 (12 s) | +1,601 (12 s) |" in told
-    assert "| 25 | 1.5 | 1,234 |" in betting_passages.annealing_passage()

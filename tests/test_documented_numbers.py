@@ -637,23 +637,6 @@ def test_what_holds_and_what_does_not_are_the_verdicts():
     assert named[1] == {claim for claim, said in verdicts.items() if said == "not reproduced"}
 
 
-def test_the_table_of_predictions_is_that_of_its_script(tmp_path):
-    """Without results it is absent, and cells that were not run are."""
-    path = tmp_path / "preflight.csv"
-    assert "|" not in measured.preflight_passage(path)
-    path.write_text(
-        "framework,model,n_train,method,predicted_seconds,seconds,predicted_gib,gib,holds,note\n"
-        "torch,cnn,1000,kfac,3.47,3.67,0.216,0.134,True,\n"
-        "jax,conv,200,lanczos,10.2,25.0,0.174,0.095,False,\n"
-        "torch,cnn,200,lanczos,400.0,,0.36,,,not run: would take too long\n",
-        encoding="utf-8",
-    )
-    text = measured.preflight_passage(path)
-    assert "1 of 2 cells within a factor of two" in " ".join(text.split())
-    assert "| torch, cnn | 1,000 | kfac | 3.5 s | 3.7 s | 0.22 GiB | 0.13 GiB |  |" in text
-    assert "| jax, conv | 200 | lanczos | 10 s | 25 s | 0.17 GiB | 0.10 GiB | missed |" in text
-
-
 def test_how_right_the_running_answer_is():
     rows = pd.read_csv(ROOT / "benchmarks" / "results" / "live.csv")
     page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")

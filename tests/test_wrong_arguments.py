@@ -162,21 +162,12 @@ TABLE = [
         (HUGE[:2], X[0], 3, "x"),
         "x_new",
     ),
-    (ns.annealed_gap, {**MODEL, **SMALL, "x": X}, "apply_fn", (None, 3, raises), "apply_fn"),
-    (ns.annealed_gap, {**MODEL, **SMALL}, "x", (None, 3, "x", np.empty((0, 3))), "x "),
     (
         ns.annealed_evidence,
         {**MODEL, **SMALL, "data": (X, Y)},
         "log_null",
         ("x", math.nan, [], 10**400),
         "log_null must be",
-    ),
-    (
-        ns.annealed_evidence,
-        {**MODEL, **SMALL, "data": (X, Y)},
-        "checkpoint",
-        NO_PATHS[1:],
-        "checkpoint must be",
     ),
     (
         ns.log_evidence_from_operator,

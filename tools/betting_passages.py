@@ -1,6 +1,6 @@
-"""The passages of docs/bets.md that say what the evidences cost and who believes random labels.
+"""The passage of docs/bets.md that says what the evidences cost and who believes random labels.
 
-Each is empty until its benchmark has been run at full size.
+It is empty until its benchmarks have been run at full size.
 """
 
 import json
@@ -65,21 +65,4 @@ def beliefs_passage() -> str:
     )
 
 
-def annealing_passage() -> str:
-    """Nats of gap against minutes."""
-    if (document := _document("betting")) is None:
-        return ""
-    said = (
-        "Data simulated from the paper's network, N = 1,000 (`benchmarks/betting.py`, two cores):"
-    )
-    rows = [
-        [f"{row['temperatures']}", f"{row['seconds'] / 60:.1f}", f"{row['gap']:,.0f}"]
-        for row in document["annealing"]
-    ]
-    return f"{said}\n\n" + _table(["temperatures", "minutes", "nats between the bounds"], rows)
-
-
-PASSAGES: dict[str, Callable[[], str]] = {
-    "beliefs": beliefs_passage,
-    "annealing": annealing_passage,
-}
+PASSAGES: dict[str, Callable[[], str]] = {"beliefs": beliefs_passage}

@@ -6,7 +6,6 @@
 A passage stands between ``<!-- measured: NAME -->`` and ``<!-- end -->``.
 """
 
-import csv
 import hashlib
 import json
 import re
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from betting_passages import PASSAGES as BETS
+from deep_evidence_passage import beside_peers_passage
 from pytorch_passage import pytorch_passage
-from scale_passage import beside_peers_passage, growth_passage, scale_passage
 from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
@@ -238,60 +237,8 @@ def starts_passage() -> str:
     return "\n".join(lines)
 
 
-def preflight_passage(path: Path = RESULTS / "preflight.csv") -> str:
-    """Predicted and measured time and memory, cell by cell, for docs/pytorch.md."""
-    asked = "`python benchmarks/preflight.py` measures, on an idle machine, how well they hold"
-    if not path.exists():
-        return f"{asked}."
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["seconds"]]
-    held = sum(row["holds"] == "True" for row in rows)
-    time, memory = (
-        sum(_within_two(row[f"predicted_{name}"], row[name]) for row in rows)
-        for name in ("seconds", "gib")
-    )
-    said = _wrapped(
-        f"{asked}: {held} of {len(rows)} cells within a factor of two, or within two seconds and a "
-        "quarter of a GiB, below which nothing more is measured. Without that allowance "
-        f"{time} times and {memory} memories of {len(rows)} are within a factor of two; the others "
-        f"are small{_missed(rows)}."
-    )
-    lines = [
-        "| model | N | method | predicted | measured | predicted | measured | |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row['framework']}, {row['model']} | {int(row['n_train']):,} | {row['method']} "
-            f"| {float(row['predicted_seconds']):.2g} s | {float(row['seconds']):.2g} s "
-            f"| {float(row['predicted_gib']):.2f} GiB | {float(row['gib']):.2f} GiB "
-            f"| {'' if row['holds'] == 'True' else 'missed'} |"
-        )
-    return f"{said}\n\n" + "\n".join(lines)
-
-
-def _missed(rows: list[dict[str, str]]) -> str:
-    """The cells that do not hold, as the end of a sentence."""
-    told = [
-        f"{row['method']} of {row['framework']}, {row['model']}, N = {row['n_train']} "
-        f"({float(row['predicted_seconds']):.2g} s foretold, {float(row['seconds']):.2g} s taken)"
-        for row in rows
-        if row["holds"] != "True"
-    ]
-    return f", but for {', '.join(told)}" if told else ""
-
-
-def _within_two(predicted: str, measured: str) -> bool:
-    return 0.5 <= float(predicted) / float(measured) <= 2
-
-
 def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False))
-
-
-def _wrapped_text(paragraph: str) -> str:
-    """Tables stay as they are."""
-    return paragraph if paragraph.startswith("|") else _wrapped(paragraph)
 
 
 PASSAGES: dict[str, Callable[[], str]] = {
@@ -300,11 +247,8 @@ PASSAGES: dict[str, Callable[[], str]] = {
     "tuner": tuner_passage,
     "starts": starts_passage,
     "tune-level": tune_level_passage,
-    "preflight": preflight_passage,
     "pytorch": pytorch_passage,
     **BETS,
-    "scale": lambda: "\n\n".join(map(_wrapped_text, scale_passage().split("\n\n"))),
-    "growth": growth_passage,
     "beside-peers": lambda: _wrapped(beside_peers_passage()),
     **VERDICTS,
 }

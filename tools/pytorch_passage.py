@@ -22,8 +22,8 @@ def pytorch_passage(results: Path = RESULTS) -> str:
         rows = list(csv.DictReader(file))
     done = [row for row in rows if row["seconds"]]
     table = [
-        "| model | library | method | CPU time | predicted | memory | predicted | value |",
-        "|---|---|---|---|---|---|---|---|",
+        "| model | library | method | CPU time | memory | counted | value |",
+        "|---|---|---|---|---|---|---|",
         *(f"| {' | '.join(_cells(row))} |" for row in done),
     ]
     ratios = [f"- {said}" for said in (*_ratios(done), *_by_products(done), *_by_the_clock(done))]
@@ -80,7 +80,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         row["library"],
         row["method"],
         in_seconds(float(row["seconds"])),
-        in_seconds(float(row["predicted_seconds"])) if row["predicted_seconds"] else "",
         f"{float(row['gib']):.2f} GiB",
         f"{float(row['predicted_gib']):.2f} GiB" if row["predicted_gib"] else "",
         f"{value}, {row['note']}" if row["note"] else value,

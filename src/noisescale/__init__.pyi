@@ -13,8 +13,6 @@ from noisescale.evidence import (
     RefinedEvidence as RefinedEvidence,
     annealed_evidence as annealed_evidence,
     AnnealedEvidence as AnnealedEvidence,
-    annealed_gap as annealed_gap,
-    AnnealedGap as AnnealedGap,
     prequential_evidence as prequential_evidence,
     PrequentialEvidence as PrequentialEvidence,
     fit_function as fit_function,

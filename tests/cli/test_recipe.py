@@ -98,7 +98,7 @@ def test_adamw_side_by_side_in_tokens_and_on_more_devices():
         assert text in done.out
     assert "sde rule: this is --rule sde; practice has learning rate 0.0006, betas (" in done.out
     assert "\n# sde rule\n# this is --rule sde; practice has learning rate 0.0006" in done.out
-    assert "256 examples an update are 8 a device x 1 accumulated x 32 devices; or 4 a" in done.out
+    assert "256 examples an update are 8 a device x 1 accumulated x 32 devices\n" in done.out
     pasted = (
         "    per_device_train_batch_size=8,\n    gradient_accumulation_steps=1,  # x 32 devices"
     )
@@ -106,7 +106,7 @@ def test_adamw_side_by_side_in_tokens_and_on_more_devices():
     shown = json.loads(run(*start, *tokens, *more, "--json").out)
     assert shown["half-life rule"]["weight_decay"] == pytest.approx(0.4)
     assert shown["sde rule"]["weight_decay"] == pytest.approx(0.2)
-    assert shown["layouts"][0] == {
+    assert shown["layout"] == {
         "per_device_batch_size": 8,
         "gradient_accumulation_steps": 1,
         "world_size": 32,
@@ -271,7 +271,7 @@ def test_the_lines_have_the_devices_that_were_named(options, expected):
     start = ("recipe", "--learning-rate=0.1", *options)
     per_device, steps, world_size = expected
     shown = json.loads(run(*start, "--json").out)
-    assert tuple(shown["layouts"][0].values()) == expected
+    assert tuple(shown["layout"].values()) == expected
     pytorch = run(*start, "--script=pytorch").out
     assert f"batch_size={per_device}, sampler=DistributedSampler(train_set)" in pytorch
     assert (f"accumulation_steps = {steps}\n" in pytorch) is (steps > 1)

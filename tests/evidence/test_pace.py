@@ -39,20 +39,6 @@ def test_it_speaks_when_a_second_has_passed():
     assert heard[-1] == "factorisation: 4 s so far"
 
 
-def test_trials_are_not_told_as_the_work():
-    heard, clock = [], Clock()
-    told = Pace(heard.append, clock)
-    with told.aside("trying parts of it"):
-        told.begin("rows", 10)
-        clock.now = 3.0
-        told.advance(10)
-    assert heard == ["trying parts of it: 3 s so far"]
-    told.begin("rows", 100)
-    clock.now = 5.0
-    told.advance(50)
-    assert heard[1:] == ["rows: 50%, about 2 s left"]
-
-
 def test_nobody_listens_outside():
     heard = []
     with spoken(heard.append):
@@ -148,7 +134,6 @@ def test_a_function_that_is_merely_made_is_no_stage(monkeypatch, framework):
         ("dense", {}),
         ("dense", {"curvature": "hessian"}),
         ("dual", {}),
-        ("dual", {"tolerance": 0.5}),
         ("lanczos", {}),
         ("lanczos", {"curvature": "hessian"}),
         ("kfac", {}),

@@ -18,8 +18,9 @@ def test_the_curve_is_the_evidence_at_each_precision(method, no_small_roots):
         ns.log_evidence(NETWORK, params, pair, prior_precision=lam).log_evidence
         for lam in grid[::6]
     ]
+    # Three standard errors, each of 1 %: what probes are added for.
     np.testing.assert_allclose(
-        curve.log_evidence[::6], exact, rtol=1e-9 if method != "lanczos" else 0.02
+        curve.log_evidence[::6], exact, rtol=1e-9 if method != "lanczos" else 0.03
     )
     np.testing.assert_allclose(curve.E, -40 * np.log(4) - curve.log_evidence)
     assert curve.edge is None

@@ -12,7 +12,6 @@ from noisescale.noise.diagnostics import effective_sample_size, split_r_hat
 from noisescale.noise.langevin import (
     State,
     corrected_sgld,
-    momentum_langevin,
     overdamped,
     run_chains,
 )
@@ -21,6 +20,11 @@ from noisescale.noise.stability import check_step, largest_step
 
 CURVATURES = jnp.array([0.5, 1.0, 4.0])
 KEY = jax.random.key(0)
+
+
+def momentum_langevin(gradient, **settings):
+    """The form of appendix D, by exact gradients."""
+    return corrected_sgld(lambda key, w: (gradient(w), None), **settings)
 
 
 def quadratic(position):

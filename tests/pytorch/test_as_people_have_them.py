@@ -11,6 +11,7 @@ import noisescale as ns
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: make torch adds it")
 import noisescale.torch as nst  # noqa: E402
+from noisescale.torch.packed import PlainPacking  # noqa: E402
 
 nn = torch.nn
 pytestmark = [
@@ -195,3 +196,72 @@ def by_its_batch():
 def test_what_has_no_evidence_is_refused_in_a_sentence(make, sentence):
     with pytest.raises(ns.InputError, match=sentence):
         nst.log_evidence(make(), (X, Y), prior_precision=1.0)
+
+
+class Packed(nn.Module):
+    """Sequences of several lengths, packed as tutorials do it, and a head behind them."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(2, 3, batch_first=True)
+        self.head = nn.Linear(3, 3)
+
+    def features(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        return self.lstm(packed)[1][0][0]
+
+    def forward(self, x, lengths):
+        return self.head(self.features(x, lengths))
+
+
+def test_packed_sequences_are_refused_in_a_sentence():
+    torch.manual_seed(0)
+    module, x, lengths = Packed(), torch.randn(8, 5, 2), torch.arange(8) % 4 + 2
+    for function in (partial(nst.log_evidence, **POINT), nst.gradient_noise):
+        with pytest.raises(ns.InputError, match="give the recurrent layer padded sequences and"):
+            function(module, (x, lengths, Y))
+    # What the layers after it see is data for these.
+    known = module.features(x, lengths).detach()
+    assert nst.log_evidence(module.head, (known, Y), **POINT).n_params == 12
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_packing_in_plain_operations_is_pytorchs(batch_first):
+    x, lengths = torch.randn(8, 5, 2), torch.arange(8) % 4 + 2
+
+    def there_and_back():
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x if batch_first else x.transpose(0, 1),
+            lengths,
+            batch_first=batch_first,
+            enforce_sorted=False,
+        )
+        return (
+            packed.data,
+            packed.batch_sizes,
+            *nn.utils.rnn.pad_packed_sequence(
+                packed, batch_first=batch_first, padding_value=-1.0, total_length=7
+            ),
+        )
+
+    theirs = there_and_back()
+    with PlainPacking():
+        ours = there_and_back()
+    for mine, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=0)
+
+
+def test_packed_sequences_are_watched_but_for_the_recurrent_layer():
+    torch.manual_seed(0)
+    module, x, lengths = Packed(), torch.randn(8, 5, 2), torch.arange(8) % 4 + 2
+    sgd = torch.optim.SGD(module.parameters(), lr=0.1)
+    with nst.watch(module, sgd, every=1) as noise:
+        for _ in range(3):
+            sgd.zero_grad()
+            nn.functional.cross_entropy(module(x, lengths), Y).backward()
+            sgd.step()
+    assert noise.n_updates == 3
+    left_out = {name for name, _ in module.named_parameters() if name.startswith("lstm")}
+    assert {note.split(",")[0] for note in noise.notes} == {f"left out: {n}" for n in left_out}

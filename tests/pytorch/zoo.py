@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 @dataclass(frozen=True)
@@ -144,27 +143,6 @@ class Recurrent(nn.Module):
         return {"logits": self.head(self.rnn(h)[0][-1]), "loss": None}
 
 
-class Packed(nn.Module):
-    """Sequences of several lengths, packed as tutorials do it, and padded again."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(4, 2, padding_idx=0)
-        self.lstm = nn.LSTM(2, 2, batch_first=True, bidirectional=True)
-        self.gru = nn.GRU(4, 2, batch_first=True)
-        self.head = nn.Linear(3, 3)
-
-    def forward(self, tokens, lengths):
-        x = pack_padded_sequence(
-            self.embed(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False
-        )
-        h, (_, c) = self.lstm(x)
-        _, last = self.gru(h)
-        whole, counts = pad_packed_sequence(h, batch_first=True, total_length=tokens.shape[1])
-        mean = whole.sum(dim=(1, 2)) / counts.to(whole.device)
-        return self.head(torch.cat([last[0], (mean + c[0, :, 0])[:, None]], dim=1))
-
-
 class LoraLinear(nn.Module):
     """A frozen layer with a trained update of low rank."""
 
@@ -242,9 +220,6 @@ def animal(name, n=4):
         return Animal(Lstm(), tokens, labels)
     if name == "recurrent":
         return Animal(Recurrent(), torch.randn(n, 4, 3), labels)
-    if name == "packed":
-        lengths = torch.arange(n) % 4 + 2
-        return Animal(Packed(), (tokens, lengths), labels)
     if name == "lora":
         module = nn.Sequential(LoraLinear(nn.Linear(4, 3)), nn.Tanh(), LoraLinear(nn.Linear(3, 3)))
         return Animal(module, torch.randn(n, 4), labels)
@@ -280,7 +255,6 @@ NAMES = (
     "gpt",
     "lstm",
     "recurrent",
-    "packed",
     "lora",
     "attention",
     "bert",

@@ -46,9 +46,7 @@ def evidence(
     ] = "uniform",
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            help="In nats: how far apart the bounds of dual may be, the standard error of lanczos."
-        ),
+        typer.Option(help="The standard error that lanczos is to reach, in nats."),
     ] = None,
     plot: Plot = None,
     explain: Annotated[
@@ -64,15 +62,12 @@ def evidence(
     from noisescale.evidence.laplace import evidence_of
     from noisescale.evidence.occam.term import Accuracy
     from noisescale.evidence.preflight import preflight
-    from noisescale.evidence.prior import prior_vector
 
     function = load_function("the model", model)
     with calls_back(model, function):
         problem = _problem(model, call(model, function), likelihood)
         if explain:
-            L = None if isinstance(prior, str) else prior_vector(prior, problem)
-            facts, accuracy = problem.facts(), Accuracy(tolerance)
-            plan = preflight(facts, method, curvature, problem, accuracy, L, count_rows=True)
+            plan = preflight(problem.facts(), method, curvature)
             print(jsonlib.dumps(asdict(plan)) if json else str(plan).replace("; ", "\n  "))
             return
         with show_progress(silent=quiet or json) as progress:

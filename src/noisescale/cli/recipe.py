@@ -206,10 +206,10 @@ class _Pasted:
         self._recipe = replace(recipe, notes=tuple(map(in_options, said)))
 
     def lines(self, trainer: str) -> str:
-        return self._recipe.to(trainer, **self._devices.layout(self._recipe).to_dict())
+        return self._recipe.to(trainer, **self.layout())
 
-    def layouts(self) -> list[dict[str, Any]]:
-        return [way.to_dict() for way in self._devices.layouts(self._recipe)[:100]]
+    def layout(self) -> dict[str, Any]:
+        return self._devices.layout(self._recipe).to_dict()
 
     def ways(self, *, asked: bool) -> list[str]:
         return self._devices.in_words(self.name, self._recipe, pasted=asked)
@@ -219,7 +219,7 @@ def _document(recipes: Recipes, refused: Refusals, pasted: _Pasted) -> dict[str,
     made: dict[str, Any] = {name: recipe.to_dict() for name, recipe in recipes.items()}
     made["refused"] = {name: in_options(str(error)) for name, error in refused.items()}
     try:
-        made["layouts"] = pasted.layouts()
+        made["layout"] = pasted.layout()
         made["script"] = {"of": pasted.name} | {name: pasted.lines(name) for name in Script}
     except InputError as error:
         made["refused"]["script"] = in_options(str(error))

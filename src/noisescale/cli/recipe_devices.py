@@ -8,11 +8,9 @@ from noisescale.noise.devices import (
     Devices,
     check_units,
     layout,
-    less_accumulation,
     whole_batch,
 )
 
-_SHOWN = 4  # ways to share a batch out
 _ONE_DEVICE = (
     "the lines below put the whole batch on one device at once: --to-world-size and "
     "--max-per-device-batch-size share it out"
@@ -132,12 +130,6 @@ class NewDevices:
             max_per_device_batch_size=self._at_most(),
         )
 
-    def layouts(self, recipe: BatchRecipe) -> tuple[Devices, ...]:
-        """Every way that fits, and that of the lines first."""
-        first = self.layout(recipe)
-        ways = recipe.layouts(world_size=self.world_size, max_per_device_batch_size=self._at_most())
-        return (first, *(way for way in ways if way != first))
-
     def in_words(self, name: str, recipe: BatchRecipe, *, pasted: bool) -> list[str]:
         """How the batch of the recipe so named is shared out, if devices were; or why it cannot be.
 
@@ -146,18 +138,14 @@ class NewDevices:
         if self.tuned is None and self.most is None and not self.asked.named:
             return [_ONE_DEVICE] if pasted else []
         try:
-            ways = self.layouts(recipe)
+            way = self.layout(recipe)
         except InputError as error:
             return [f"{name}: {error}"]
-        shown = "; or ".join(str(way) for way in ways[:_SHOWN])
-        more = f"; and {len(ways) - _SHOWN} more" if len(ways) > _SHOWN else ""
-        words = [f"{name}: {recipe.examples} examples an update are {shown}{more}"]
+        words = [f"{name}: {recipe.examples} examples an update are {way}"]
         told = (self.asked.per_device, self.asked.accumulation) != (None, None)
-        if told or ways[0] == self.in_full():
+        if told or way == self.in_full():
             return words
         most = self._at_most()
-        if (hint := less_accumulation(ways[0], most)) is not None:
-            words.append(f"{name}: {hint}")
         if self.most is None and most is not None and most * self.world_size < recipe.examples:
             words.append(
                 f"{name}: a device is given no more than the {most} that it held in the tuned run: "

@@ -18,17 +18,11 @@ from noisescale.imports import on_first_use
 from noisescale.likelihood import Likelihood, categorical, gaussian
 
 if TYPE_CHECKING:
-    from noisescale.evidence.annealed import (
-        AnnealedEvidence,
-        AnnealedGap,
-        annealed_evidence,
-        annealed_gap,
-    )
+    from noisescale.evidence.annealed import AnnealedEvidence, annealed_evidence
     from noisescale.evidence.prequential.jax_fit import fit_function
 
 __all__ = [
     "AnnealedEvidence",
-    "AnnealedGap",
     "Comparison",
     "Evidence",
     "EvidenceCurve",
@@ -41,7 +35,6 @@ __all__ = [
     "RefinedEvidence",
     "Spectrum",
     "annealed_evidence",
-    "annealed_gap",
     "categorical",
     "compare",
     "evidence_curve",
@@ -60,9 +53,6 @@ __all__ = [
 
 # What JAX computes waits for it until it is used: users of PyTorch need not have it loaded.
 __getattr__ = on_first_use(
-    dict.fromkeys(
-        ("AnnealedEvidence", "AnnealedGap", "annealed_evidence", "annealed_gap"),
-        f"{__name__}.annealed",
-    )
+    dict.fromkeys(("AnnealedEvidence", "annealed_evidence"), f"{__name__}.annealed")
     | {"fit_function": f"{__name__}.prequential.jax_fit"}
 )

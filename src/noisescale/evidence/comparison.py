@@ -138,10 +138,7 @@ def compare(
 
 
 def _std(evidence: Any) -> float:
-    """The standard error of a log evidence; half the distance of its bounds counts as one."""
-    bounds = getattr(evidence, "log_evidence_bounds", None)
-    if bounds is not None:
-        return float(bounds[1] - bounds[0]) / 2
+    """The standard error of a log evidence."""
     return float(getattr(evidence, "log_evidence_std", 0.0))
 
 

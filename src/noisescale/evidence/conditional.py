@@ -52,7 +52,6 @@ def conditional_evidence(
         log_evidence=every.log_evidence - first.log_evidence,
         log_evidence_full=_minus(every.log_evidence_full, first.log_evidence_full),
         log_evidence_std=math.hypot(every.log_evidence_std, first.log_evidence_std),
-        log_evidence_bounds=_difference(every.log_evidence_bounds, first.log_evidence_bounds),
         nll=every.nll - first.nll,
         penalty=every.penalty - first.penalty,
         log_occam_factor=every.log_occam_factor - first.log_occam_factor,
@@ -73,10 +72,3 @@ def conditional_evidence(
 
 def _minus(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b
-
-
-def _difference(
-    a: tuple[float, float] | None, b: tuple[float, float] | None
-) -> tuple[float, float] | None:
-    """What a - b lies between."""
-    return None if a is None or b is None else (a[0] - b[1], a[1] - b[0])

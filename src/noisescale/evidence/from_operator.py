@@ -1,7 +1,6 @@
 """The evidence from a curvature that another framework computed, as a matrix or an operator."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from noisescale.evidence.laplace import assemble
 from noisescale.evidence.null import log_null_frequencies, log_null_uniform
 from noisescale.evidence.occam.dense import occam_of_symmetric
 from noisescale.evidence.occam.lanczos import operator_term
-from noisescale.evidence.occam.term import Accuracy, Term, check_store
+from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.pace import spoken
 from noisescale.evidence.prior import proper
 from noisescale.evidence.result import Evidence
-from noisescale.jobs.store import RunStore
 from noisescale.seeds import random_stream
 
 _DENSE_OPERATOR = 4_000  # parameters up to which an operator is turned into a matrix
@@ -42,7 +40,6 @@ def log_evidence_from_operator(
     max_probes: int = 64,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
-    store: Path | str | RunStore | None = None,
 ) -> Evidence:
     """The evidence from a curvature that another framework computed.
 
@@ -61,13 +58,12 @@ def log_evidence_from_operator(
         log_null: the null model's log evidence, in place of ``n_classes``.
         log_degeneracy: as in :func:`log_evidence`.
         method: ``"dense"``, ``"lanczos"``, or ``"auto"``: dense up to 4,000 parameters.
-        tolerance, max_probes, seed, progress, store: as in :func:`log_evidence`.
+        tolerance, max_probes, seed, progress: as in :func:`log_evidence`.
     """
     operator = _square_operator(curvature)
     p = operator.shape[0]
     check_choice("method", method, ("auto", "dense", "lanczos"))
-    accuracy = Accuracy(tolerance, max_probes, seed=seed, progress=progress, store=store)
-    check_store(method, store)
+    accuracy = Accuracy(tolerance, max_probes, seed=seed, progress=progress)
     if method == "auto":
         method = "dense" if p <= _DENSE_OPERATOR else "lanczos"
     L = _vector("prior_precision", prior_precision)
@@ -106,7 +102,6 @@ def log_evidence_from_operator(
                 g,
                 positive=False,
                 accuracy=accuracy,
-                content=lambda: (curvature,),
             )
         gradient_norm = None if gradient is None else float(np.linalg.norm(g))
     return assemble(

@@ -101,7 +101,6 @@ class JaxProblem:
     names: tuple[str, ...]  # of the params' leaves
     n_classes: int | None
 
-    compiles = True  # a block costs more the first time
     notes = ()
 
     @property
@@ -128,12 +127,6 @@ class JaxProblem:
     def log_concave(self) -> bool:
         """Whether the likelihood is known to be log-concave in the outputs."""
         return self.likelihood.function is None and self.likelihood.name in LOG_CONCAVE
-
-    def content(self) -> tuple[Any, ...]:
-        """All that a result depends on."""
-        model, architecture = self.model, self.model.architecture
-        function = architecture.apply_fn, architecture.likelihood, str(architecture.tree)
-        return (*function, self.names, model.w, model.x, model.y)
 
     def at(self, w: Array) -> "JaxProblem":
         """The same problem at other flat parameters; compiled programs are those it has."""
@@ -271,24 +264,9 @@ class JaxProblem:
         few = min(few, BLOCK_BYTES / bytes_a_row, BLOCK_FLOPS / (3 * facts.pass_flops))
         return int(np.clip(few, 1, 512))
 
-    def squared_norms(self, L: Array, rows: Rows) -> Array:
-        """The squared length of each row in units of the prior."""
-        parts = [np.zeros(0)]
-        stage("diagonal", len(rows))
-        for block in by_examples(rows, self._layer_rows_at_once()):
-            own = self.layer_kernel(L, block)
-            if own is None:
-                parts += [np.einsum("rp,rp->r", A, A / L) for A in blocks_of_rows(self, block)]
-            else:
-                parts.append(own.diagonal())
-            advance(len(block))
-        return np.concatenate(parts)
-
-    def layer_kernel(
-        self, L: Array, rows: Rows, precision: Precision = "float64"
-    ) -> LayerRows | None:
+    def layer_kernel(self, L: Array, rows: Rows) -> LayerRows | None:
         """From a dense network's layers, if each of its arrays has one precision."""
-        layers = self.dense_layers(rows, precision)
+        layers = self.dense_layers(rows)
         precisions = None if layers is None else layers.precisions(L)
         if layers is None or precisions is None:
             return None
@@ -331,12 +309,12 @@ class JaxProblem:
             advance(len(block))
         return h
 
-    def dense_layers(self, rows: Rows, precision: Precision = "float64") -> DenseLayers | None:
+    def dense_layers(self, rows: Rows) -> DenseLayers | None:
         """The layers of a ``DenseNetwork`` for the rows' examples; None for any other function."""
         if self._network is None:
             return None
-        x, _ = self.model.block(rows.of_few()[0], precision)
-        return DenseLayers.of(self.structured(self.w), x, precision)
+        x, _ = self.model.block(rows.of_few()[0])
+        return DenseLayers.of(self.structured(self.w), x)
 
     def _layer_blocks(self, rows: Rows) -> Iterator[tuple[DenseLayers, Rows]]:
         """The layers of a block of examples, and the rows among those."""

@@ -9,8 +9,6 @@ classes the probability 1/n: E = -ln P(y | x) - N ln n, above 0 in favour of the
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +21,9 @@ from noisescale.evidence.conditional import conditional_evidence
 from noisescale.evidence.kind import AT, Kind
 from noisescale.evidence.map import with_noise_of_the_best_fit
 from noisescale.evidence.null import NULLS, log_null_of, note_on_imbalance, null_in_words
-from noisescale.evidence.occam.term import Accuracy, Term, check_store
+from noisescale.evidence.occam.term import Accuracy, Term
 from noisescale.evidence.pace import speaks
-from noisescale.evidence.preflight import Preflight, module_of, preflight, with_rows
+from noisescale.evidence.preflight import METHODS, Preflight, preflight
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.prior_choice import polish_with_prior, resolve_prior
 from noisescale.evidence.problem import Precision, Problem, is_linear
@@ -33,7 +31,6 @@ from noisescale.evidence.refine import LaplacePosterior
 from noisescale.evidence.result import Evidence, NotAMinimumWarning
 from noisescale.evidence.select import Select
 from noisescale.evidence.targets import noise_notes
-from noisescale.jobs.store import RunStore
 
 if TYPE_CHECKING:
     from noisescale.evidence.jax_leaves import ApplyFn
@@ -61,7 +58,6 @@ def evidence_of(
     check_choice("at", at, AT)
     check_choice("null", null, NULLS)
     accuracy = accuracy or Accuracy()
-    check_store(method, accuracy.store)
     if log_null is not None:
         check_number("log_null", log_null, "", lambda v: True)
     check_number("log_degeneracy", log_degeneracy, "", lambda v: True)
@@ -105,13 +101,9 @@ def _laplace(
     log_degeneracy: float = 0.0,
 ) -> Evidence:
     """The evidence of a problem whose noise is known."""
-    given = None
     if not isinstance(prior_precision, str):
-        given = prior_vector(prior_precision, problem)
-    plan = preflight(problem.facts(), method, curvature, problem, accuracy, given)
-    if method == "auto" and plan.method == "dual":  # exact, and so within every tolerance
-        accuracy = replace(accuracy, tolerance=None)
-    occam = module_of(plan.method, accuracy.tolerance).term
+        prior_vector(prior_precision, problem)  # refused before anything is computed
+    plan = preflight(problem.facts(), method, curvature)
     notes = (*noise_notes(problem.likelihood, at), *problem.notes)
     details: dict[str, Any] = {"model_notes": notes} if notes else {}
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
@@ -127,10 +119,7 @@ def _laplace(
             )
             nll, gradient = problem.nll_and_gradient(_PASSES.get(plan.method, "float64"))
             slope = gradient + L * problem.w
-            term = occam(problem, L, slope, curvature, accuracy)
-        if term.bounds is not None:
-            rows = term.details["rows_that_matter"], term.details["rows"]
-            plan = replace(plan, reason=with_rows(plan.reason, *rows))
+            term = METHODS[plan.method].term(problem, L, slope, curvature, accuracy)
         if log_null is None:
             log_null = log_null_of(problem, L, null)
             details["null_note"] = note_on_imbalance(problem, null)
@@ -177,7 +166,6 @@ def log_evidence(
     max_probes: int = 64,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
-    store: Path | str | RunStore | None = None,
 ) -> Evidence:
     """The evidence of ``apply_fn`` at ``params``, from the training data alone.
 
@@ -198,9 +186,9 @@ def log_evidence(
             logarithms of rates; or a function ``(outputs, y) -> nats`` an example.
         curvature: ``"ggn"`` (Gauss-Newton, never negative) or ``"hessian"``.
         method: ``"dense"`` works on p x p matrices; ``"dual"`` on N C x N C, exact too but for the
-            Gauss-Newton matrix alone, and with a ``tolerance`` on as few columns as that takes;
-            ``"lanczos"`` estimates, for networks of any size; ``"kfac"`` and ``"diagonal"`` are
-            approximations; ``"auto"`` takes the fastest exact one that fits, else lanczos.
+            Gauss-Newton matrix alone; ``"lanczos"`` estimates, for networks of any size;
+            ``"kfac"`` and ``"diagonal"`` are approximations; ``"auto"`` takes the exact one of
+            least work that fits, else lanczos.
         at: ``"check"`` withholds E, odds and verdict where the cost could still fall by more than
             a nat; ``"map"`` first descends to the minimum nearby, as :func:`map_estimate` does;
             ``"point"`` takes the point as it is, and calls the result a neighbourhood's.
@@ -215,15 +203,10 @@ def log_evidence(
         log_null: the null model's log evidence, for one of your own.
         log_degeneracy: log of the number of equivalent minima to count, 0 for this one alone; see
             :func:`permutation_degeneracy`.
-        tolerance: in nats. With ``method="dual"`` how far apart rigorous bounds of the log evidence
-            (``log_evidence_bounds``) may be; by default 0, which is exact and looks at all of
-            N C x N C. For lanczos the standard error to reach, by default 1 % of the log Occam
-            factor.
+        tolerance: for lanczos, the standard error to reach in nats, by default 1 % of the log Occam
+            factor; exact methods are within every tolerance.
         max_probes, seed, progress: for lanczos, when to give up and the probes' seed; a function
             that is called with how far every method is (and ``at="map"`` too).
-        store: for lanczos, a folder (made if it is not there) or a file such as ``runs.sqlite``
-            that keeps every finished block of probes: called again with the same model, data and
-            prior, an estimate that was killed, or is to be nearer, goes on from these.
 
     >>> import numpy as np
     >>> x, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([1, 1, 0, 0])
@@ -244,7 +227,7 @@ def log_evidence(
         null=null,
         log_null=log_null,
         log_degeneracy=log_degeneracy,
-        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress, store=store),
+        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress),
     )
 
 
@@ -286,9 +269,6 @@ def assemble(
         log_evidence=constant + occam.restricted,
         log_evidence_full=None if occam.full is None else constant + occam.full,
         log_evidence_std=term.std,
-        log_evidence_bounds=None
-        if term.bounds is None
-        else (constant + term.bounds[0], constant + term.bounds[1]),
         nll=nll,
         penalty=penalty,
         log_occam_factor=occam.restricted,

@@ -9,7 +9,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -29,31 +29,18 @@ class Pace:
     ) -> None:
         self._tell, self._clock = tell, clock
         self._said = clock()
-        self._aside, self._last = False, ""
+        self._last = ""
         self.begin("starting", 0.0)
 
     def begin(self, name: str, total: float) -> None:
         """A stage of so much work, in any unit."""
-        if not self._aside:
-            self._name, self._total, self._done = name, total, 0.0
-            self._began = self._clock()
+        self._name, self._total, self._done = name, total, 0.0
+        self._began = self._clock()
 
     def advance(self, work: float) -> None:
         """So much of it is done."""
-        if not self._aside:
-            self._done += work
+        self._done += work
         self.tick()
-
-    @contextmanager
-    def aside(self, name: str) -> Iterator[None]:
-        """The time in which stages are trials of the work, not the work."""
-        self.begin(name, 0.0)
-        self._aside = True
-        try:
-            yield
-        finally:
-            self._aside = False
-            self.begin("starting", 0.0)
 
     def tick(self, text: str | None = None) -> None:
         """Speak, unless that was done a moment ago: how far the stage is, or ``text``."""
@@ -103,12 +90,6 @@ def stage(name: str, total: float = 0.0) -> None:
     """A stage of so much work begins."""
     if (pace := _PACE.get()) is not None:
         pace.begin(name, total)
-
-
-def aside(name: str) -> AbstractContextManager[None]:
-    """The time in which stages are trials of the work, and are not told as the work itself."""
-    pace = _PACE.get()
-    return nullcontext() if pace is None else pace.aside(name)
 
 
 def advance(work: float) -> None:

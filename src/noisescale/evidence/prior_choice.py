@@ -26,7 +26,7 @@ from noisescale.evidence.null import NULLS, log_null_of
 from noisescale.evidence.occam import dense, dual
 from noisescale.evidence.occam.term import Accuracy, Array, Term
 from noisescale.evidence.pace import speaks
-from noisescale.evidence.preflight import module_of, preflight
+from noisescale.evidence.preflight import METHODS, preflight
 from noisescale.evidence.prior import CHOICES, RANGE, describe_prior, prior_vector
 from noisescale.evidence.problem import Problem
 from noisescale.evidence.select import Select
@@ -186,7 +186,7 @@ def trace_curve(
     """
     nll, _ = problem.nll_and_gradient()
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-        log_occam = module_of(method, accuracy.tolerance).curve(
+        log_occam = METHODS[method].curve(
             problem, curvature, accuracy, smallest=smallest, n_values=n_values
         )
     return nll, log_occam
@@ -298,9 +298,8 @@ def polish_with_prior(
     """
 
     def at_map(start: Problem, L: Array, nll: float | None = None) -> tuple[Polished, Term]:
-        same = curvature == "ggn" and not accuracy.tolerance
-        polished = polish(start, L, method if same else "lanczos", nll=nll)
-        term = polished.term or module_of(method, accuracy.tolerance).term(
+        polished = polish(start, L, method if curvature == "ggn" else "lanczos", nll=nll)
+        term = polished.term or METHODS[method].term(
             polished.problem, L, polished.slope, curvature, accuracy
         )
         return polished, term

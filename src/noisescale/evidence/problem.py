@@ -147,11 +147,6 @@ class Problem(Protocol):
     """What the estimators ask of a model."""
 
     @property
-    def compiles(self) -> bool:
-        """Whether a computation costs more the first time."""
-        ...
-
-    @property
     def w(self) -> Array:
         """The flat parameters (p,)."""
         ...
@@ -199,10 +194,6 @@ class Problem(Protocol):
     @property
     def activations(self) -> int:
         """Numbers that one example adds to a forward pass."""
-        ...
-
-    def content(self) -> tuple[Any, ...]:
-        """All that a result depends on, for its name in a store: function, parameters, data."""
         ...
 
     def at(self, w: Array) -> "Problem":
@@ -272,17 +263,8 @@ class Problem(Protocol):
         """How many rows a block of them should have: memory, and well under a second."""
         ...
 
-    def squared_norms(self, L: Array, rows: Rows) -> Array:
-        """The squared length of each row in units of the prior, L^-1: (n,), in blocks."""
-        ...
-
-    def layer_kernel(
-        self, L: Array, rows: Rows, precision: Precision = "float64"
-    ) -> "Builder | None":
-        """The kernel between rows from what layers see; None if they are not known.
-
-        It may be computed in less than float64 where ``precision`` allows that.
-        """
+    def layer_kernel(self, L: Array, rows: Rows) -> "Builder | None":
+        """The kernel between rows from what layers see; None if they are not known."""
         ...
 
     def kronecker(self, rows: Rows) -> Kronecker | None:

@@ -41,8 +41,6 @@ class Evidence(Displayed):
         log_evidence_std: standard error of log_evidence, 1.96 of which to either side are its 95 %
             interval; 0 for the exact methods, and for ``kfac`` and ``diagonal``, whose error is not
             a random one.
-        log_evidence_bounds: what log_evidence lies between, for certain up to rounding (which is
-            within them), for ``dual`` with a ``tolerance``: log_evidence is the middle. None else.
         nll: summed negative log-likelihood of the training data.
         penalty: 1/2 sum of prior_precision w^2.
         log_occam_factor: log of the share of the prior that the data leave, never positive.
@@ -62,7 +60,7 @@ class Evidence(Displayed):
             is.
         conditional_on: how many first examples it is conditional on; None for none. Then every
             part is the difference that the other examples make.
-        preflight: what each method was predicted to take, and why this one was chosen.
+        preflight: what each method was counted to take, and why this one was chosen.
         details: what a method reports beside: probes and rounding of ``lanczos``, say, or how the
             prior was chosen.
     """
@@ -90,7 +88,6 @@ class Evidence(Displayed):
     conditional_on: int | None = None
     preflight: Preflight | None = None
     details: dict[str, Any] = field(default_factory=dict)
-    log_evidence_bounds: tuple[float, float] | None = None
     _posterior: "LaplacePosterior | None" = field(default=None, repr=False, compare=False)
 
     def refine(self, n: int = 1_000, *, seed: int = 0) -> "RefinedEvidence":
@@ -190,9 +187,7 @@ class Evidence(Displayed):
             told += [f"of the first {self.conditional_on}: {note}" for note in first.notes]
         notes = [str(note) for note in told if note]
         notes += self.details.get("model_notes", ())
-        if self.log_evidence_bounds is not None:
-            notes.append(self._note_on_bounds(*self.log_evidence_bounds))
-        elif self.details.get("tolerance_reached") is False:
+        if self.details.get("tolerance_reached") is False:
             notes.append(
                 f"the tolerance was not reached with {self.details['n_probes']} probes: the "
                 f"standard error is {self.log_evidence_std:.3g} nats; allow more probes."
@@ -234,13 +229,6 @@ class Evidence(Displayed):
         """Whether the cost curves upwards in every direction and has little left to fall."""
         far = self.newton_decrement is not None and self.newton_decrement > 2 * _STATIONARY
         return self.log_evidence_full is not None and not far
-
-    def _note_on_bounds(self, lower: float, upper: float) -> str:
-        rows = f"{self.details['kernel_rows']:,} of {self.details['rows']:,} rows"
-        note = f"the log evidence lies between {lower:.6g} and {upper:.6g}, from {rows}"
-        if not self.details["tolerance_reached"]:
-            note += ", which is all that memory holds: the tolerance was not reached"
-        return f"{note}."
 
     @property
     def _half_decrement(self) -> float:

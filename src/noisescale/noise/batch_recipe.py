@@ -7,11 +7,8 @@ from typing import Any
 from noisescale.checks import check_choice, check_learning_rate, check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.noise.devices import (
-    Devices,
     check_units,
     layout,
-    layouts,
-    less_accumulation,
     unit_notes,
 )
 from noisescale.noise.run_length import LENGTHS
@@ -88,16 +85,6 @@ class BatchRecipe:
         assert self.sequence_length is not None
         return self.batch_size // self.sequence_length
 
-    def layouts(
-        self, *, world_size: int = 1, max_per_device_batch_size: int | None = None
-    ) -> tuple[Devices, ...]:
-        """Every way to share the batch out among devices, least accumulation first."""
-        return layouts(
-            self.examples,
-            world_size=world_size,
-            max_per_device_batch_size=max_per_device_batch_size,
-        )
-
     def to(
         self,
         trainer: str,
@@ -125,11 +112,7 @@ class BatchRecipe:
             gradient_accumulation_steps=gradient_accumulation_steps,
             max_per_device_batch_size=max_per_device_batch_size,
         )
-        text = lines(self, trainer, devices)
-        if per_device_batch_size is None and gradient_accumulation_steps is None:
-            hint = less_accumulation(devices, max_per_device_batch_size)
-            text = text if hint is None else f"# {hint}\n{text}"
-        return text
+        return lines(self, trainer, devices)
 
     def said(self) -> tuple[str, ...]:
         """The notes that do not follow from the quantities themselves."""

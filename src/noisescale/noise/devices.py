@@ -58,32 +58,6 @@ def number_of_devices(world_size: int) -> str:
     return f"{world_size} device{'s' if world_size != 1 else ''}"
 
 
-def layouts(
-    batch_size: int, *, world_size: int = 1, max_per_device_batch_size: int | None = None
-) -> tuple[Devices, ...]:
-    """Every way to make ``batch_size`` examples on so many devices, least accumulation first.
-
-    A batch that the devices do not divide is refused, with those nearby that they do.
-
-    >>> [str(devices) for devices in layouts(24, world_size=4, max_per_device_batch_size=3)]
-    ['3 a device x 2 accumulated x 4 devices', '2 a device x 3 accumulated x 4 devices', \
-'1 a device x 6 accumulated x 4 devices']
-    """
-    batch_size = check_whole("batch_size", batch_size, at_least=1)
-    world_size = check_whole("world_size", world_size, at_least=1)
-    most = _most(max_per_device_batch_size) or batch_size
-    share = _share(batch_size, world_size, number_of_devices(world_size), most)
-    return tuple(
-        Devices(
-            per_device_batch_size=share // steps,
-            gradient_accumulation_steps=steps,
-            world_size=world_size,
-        )
-        for steps in _divisors(share)
-        if share // steps <= most
-    )
-
-
 def layout(
     batch_size: int,
     *,
@@ -92,7 +66,15 @@ def layout(
     gradient_accumulation_steps: int | None = None,
     max_per_device_batch_size: int | None = None,
 ) -> Devices:
-    """The way to make ``batch_size`` examples with what is given, and least accumulation."""
+    """The way to make ``batch_size`` examples with what is given, and least accumulation.
+
+    A batch that the devices do not divide is refused, with those nearby that they do.
+
+    >>> str(layout(24, world_size=4, max_per_device_batch_size=4))
+    '3 a device x 2 accumulated x 4 devices'
+    """
+    batch_size = check_whole("batch_size", batch_size, at_least=1)
+    world_size = check_whole("world_size", world_size, at_least=1)
     most = _most(max_per_device_batch_size)
     given = {
         "per_device_batch_size": per_device_batch_size,
@@ -100,37 +82,24 @@ def layout(
     }
     fixed = {n: check_whole(n, v, at_least=1) for n, v in given.items() if v is not None}
     if not fixed:
-        return layouts(
-            batch_size, world_size=world_size, max_per_device_batch_size=max_per_device_batch_size
-        )[0]
+        share = _share(batch_size, world_size, number_of_devices(world_size))
+        largest = min(most or share, share)
+        size = next(size for size in range(largest, 0, -1) if share % size == 0)
+        return Devices(
+            per_device_batch_size=size,
+            gradient_accumulation_steps=share // size,
+            world_size=world_size,
+        )
     if len(fixed) == 2:
         whole = Devices(**fixed, world_size=world_size)
         if whole.batch_size != batch_size:
             raise InputError(_mismatch(batch_size, whole))
         return _within(whole, most)
     ((name, value),) = fixed.items()
-    world_size = check_whole("world_size", world_size, at_least=1)
     words = f"{value} {'a device' if name == _PARTS[0] else 'accumulated'} on "
     rest = _share(batch_size, world_size * value, words + number_of_devices(world_size))
     (other,) = (part for part in _PARTS[:2] if part != name)
     return _within(Devices(**fixed, **{other: rest}, world_size=world_size), most)
-
-
-def less_accumulation(devices: Devices, max_per_device_batch_size: int | None) -> str | None:
-    """Batches nearby that need far fewer accumulated ones; None if these are few enough.
-
-    >>> less_accumulation(Devices(per_device_batch_size=1, gradient_accumulation_steps=167), 64)
-    '165 = 55 a device x 3 accumulated x 1 device and 168 = 56 a device x 3 accumulated x 1 device \
-need less accumulation'
-    """
-    most = _most(max_per_device_batch_size)
-    if most is None:
-        return None
-    near = _nearby(devices.batch_size, devices.world_size, most)
-    if not near or devices.gradient_accumulation_steps <= 2 * near[0].gradient_accumulation_steps:
-        return None
-    named = " and ".join(f"{one.batch_size} = {one}" for one in near)
-    return f"{named} need{'s' * (len(near) == 1)} less accumulation"
 
 
 def whole_batch(
@@ -266,8 +235,8 @@ def _check_tokens(batch_size: int, sequence_length: int | None) -> None:
         )
 
 
-def _share(batch_size: int, parts: int, words: str, most: int | None = None) -> int:
-    """What each of ``parts`` takes; ``most`` is what one can hold of it at once."""
+def _share(batch_size: int, parts: int, words: str) -> int:
+    """What each of ``parts`` takes."""
     if batch_size % parts == 0:
         return batch_size // parts
     low = batch_size // parts * parts
@@ -278,23 +247,7 @@ def _share(batch_size: int, parts: int, words: str, most: int | None = None) -> 
             f"the smallest that can is {parts}; if {batch_size} is what one device holds, say "
             "per_device_batch_size"
         )
-    elif most is not None and most <= each:
-        near = " and ".join(f"{d.batch_size} = {d}" for d in _nearby(batch_size, parts, most))
-        near += " can"
     raise InputError(f"a batch of {batch_size} cannot be made of {words}: {near}.")
-
-
-def _nearby(batch_size: int, world_size: int, most: int) -> list[Devices]:
-    """The batches below and above with as little accumulation as ``most`` a device allow."""
-    steps = -(-batch_size // (world_size * most))
-    each = batch_size // (world_size * steps)
-    return [
-        Devices(
-            per_device_batch_size=size, gradient_accumulation_steps=steps, world_size=world_size
-        )
-        for size in (each, each + 1)
-        if 1 <= size <= most
-    ]
 
 
 def _most(max_per_device_batch_size: int | None) -> int | None:
@@ -317,8 +270,3 @@ def _mismatch(batch_size: int, devices: Devices) -> str:
         f"batch_size {batch_size} is not {devices} = {devices.batch_size}: batch_size is that of "
         "one update, over all devices."
     )
-
-
-def _divisors(number: int) -> list[int]:
-    small = [k for k in range(1, min(int(number**0.5) + 1, 10**6)) if number % k == 0]
-    return sorted({*small, *(number // k for k in small)})

@@ -44,18 +44,11 @@ class Dynamics(NamedTuple):
 
 def overdamped(gradient: Gradient, *, step_size: float, temperature: float = 1.0) -> Dynamics:
     """Overdamped Langevin dynamics, which at T = 1 samples the posterior exp(-C)."""
-    return momentum_langevin(gradient, step_size=step_size, momentum=0.0, temperature=temperature)
-
-
-def momentum_langevin(
-    gradient: Gradient, *, step_size: float, momentum: float, temperature: float = 1.0
-) -> Dynamics:
-    """The momentum form of appendix D; at m = 0 it is the overdamped one."""
 
     def exact(key: jax.Array, position: Any) -> tuple[Any, None]:
         return gradient(position), None
 
-    return corrected_sgld(exact, step_size=step_size, momentum=momentum, temperature=temperature)
+    return corrected_sgld(exact, step_size=step_size, temperature=temperature)
 
 
 def corrected_sgld(

@@ -1,4 +1,4 @@
-"""Posterior samples and how they are asked for, whatever framework drew them."""
+"""Posterior samples and how they are asked for."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class LangevinSettings:
         least = {"n_chains": 1, "burn_in": 0, "n_samples": 4, "thin": 1, "seed": 0}
         for name, value in least.items():
             whole = check_whole(name, getattr(self, name), at_least=value)
-            object.__setattr__(self, name, whole)  # of Python: PyTorch's seeds are no other
+            object.__setattr__(self, name, whole)
 
     def check_sizes(self, n_train: int, n_params: int) -> None:
         """Refuse batches that show no noise, and draws that do not fit into memory."""

@@ -10,7 +10,6 @@ module, as it trains, and changes nothing about it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,11 @@ from noisescale.evidence.predict import predictions_of
 from noisescale.evidence.prior_choice import EvidenceCurve, curve_of
 from noisescale.evidence.result import Evidence
 from noisescale.evidence.select import Select
-from noisescale.jobs.store import RunStore
 from noisescale.noise.gradients import GradientNoise, noise_of, noise_of_examples
 from noisescale.noise.watch.record import WatchWarning
 from noisescale.torch.autocast import without_autocast
 from noisescale.torch.batches import by_length
 from noisescale.torch.fit_function import fit_function
-from noisescale.torch.langevin import langevin
 from noisescale.torch.model import unwrapped
 from noisescale.torch.problem import TorchProblem
 from noisescale.torch.several import Several
@@ -54,7 +51,6 @@ __all__ = [
     "evidence_curve",
     "fit_function",
     "gradient_noise",
-    "langevin",
     "log_evidence",
     "map_estimate",
     "posterior_predict",
@@ -84,7 +80,6 @@ def log_evidence(
     max_probes: int = 64,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
-    store: Path | str | RunStore | None = None,
 ) -> Evidence:
     """The evidence of a trained ``torch.nn.Module``, from the training data alone.
 
@@ -107,7 +102,7 @@ def log_evidence(
             parameter, a pattern (``"*.bias"``), a sequence of those, or a function of the name.
         curvature, method, at, conditional_on, null, log_null, log_degeneracy: as in
             :func:`noisescale.log_evidence`.
-        tolerance, max_probes, seed, progress, store: likewise.
+        tolerance, max_probes, seed, progress: likewise.
 
     >>> import torch
     >>> import noisescale.torch as nst
@@ -130,7 +125,7 @@ def log_evidence(
         null=null,
         log_null=log_null,
         log_degeneracy=log_degeneracy,
-        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress, store=store),
+        accuracy=Accuracy(tolerance, max_probes, seed=seed, progress=progress),
     )
 
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.problem import Array, Facts, Kronecker, Moments, Precision
-from noisescale.evidence.rows import Rows, by_examples, by_slots
+from noisescale.evidence.rows import Rows, by_slots
 from noisescale.torch.derivatives import Ways
 from noisescale.torch.kernel import FactorKernel, factor_kernel
 from noisescale.torch.kronecker import kronecker_factors
@@ -169,31 +169,7 @@ class ByExamples(ABC):
         numbers = (_HELD + k) * self.activations + k * columns
         return width * numbers / BLOCK_BYTES, (1 + 2 * k) * self.pass_flops / BLOCK_FLOPS
 
-    def squared_norms(self, L: Array, rows: Rows) -> Array:
-        """The squared length of each row in units of the prior."""
-        gradients, parts = self.gradients("float64"), [np.zeros(0)]
-        columns = gradients.columns
-        one = {name: float(L[at][0]) for name, at in columns.items() if np.ptp(L[at]) == 0}
-        formed = len(one) < len(columns)
-        size = self.rows_at_once() if formed else self._rows_unformed("float64")
-        stage("diagonal", len(rows))
-        for block in by_examples(rows, size):
-            shape = RowBlock.of(block)
-            c = self.tensor(shape.coefficients, "float64")
-            norms = np.zeros(len(shape.examples) * c.shape[1])
-            for name, factor in gradients.factors(shape.examples, c).items():
-                if name in one:
-                    norms += to_numpy(factor.squared_norms()).ravel() / one[name]
-                else:
-                    g = to_numpy(factor.gradients().flatten(0, 1))
-                    norms += np.einsum("rp,rp->r", g, g / L[columns[name]])
-            parts.append(norms[shape.places])
-            advance(len(block))
-        return np.concatenate(parts)
-
-    def layer_kernel(
-        self, L: Array, rows: Rows, precision: Precision = "float64"
-    ) -> FactorKernel | None:
+    def layer_kernel(self, L: Array, rows: Rows) -> FactorKernel | None:
         """The kernel between rows by layer rules; None if it does not fit into memory."""
         return factor_kernel(self.gradients("float64"), L, rows, self._rows_of_kernel())
 

@@ -8,22 +8,19 @@ of all rows are held where they fit into memory. Where they do not, inputs and o
 which are fewer numbers where positions are few: then they are formed a parameter at a time.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from noisescale.evidence.occam.kernel import AT_ONCE, LEFT_OUT, add_products, rows_fit
+from noisescale.evidence.occam.kernel import LEFT_OUT, add_products, rows_fit
 from noisescale.evidence.pace import advance, stage, tick
 from noisescale.evidence.problem import Array
 from noisescale.evidence.rows import Rows, by_examples
 from noisescale.torch.factors import Factor, Formed
 from noisescale.torch.rows import ExampleGradients, RowBlock
 from noisescale.torch.tensors import to_numpy
-
-_COLUMN_BYTES = 1 << 30  # of columns' gradients that are formed together
 
 
 class FactorKernel:
@@ -35,7 +32,7 @@ class FactorKernel:
     def __init__(
         self, gradients: ExampleGradients, L: Array, rows: Rows, size: int, *, hold: bool = True
     ) -> None:
-        self.gradients, self.rows, self.n_rows = gradients, rows, len(rows)
+        self.gradients, self.n_rows = gradients, len(rows)
         used = {name: at for name, at in gradients.columns.items() if L[at].min() < LEFT_OUT}
         self.precisions: dict[str, float] = {}  # of what is multiplied as it is
         self.factors: list[dict[str, Factor]] = []
@@ -45,7 +42,9 @@ class FactorKernel:
         stage("rows", len(rows))
         start = 0
         for block in by_examples(rows, size):
-            shape, found = self._factors_of(block)
+            shape = RowBlock.of(block)
+            c = gradients.problem.tensor(shape.coefficients, gradients.precision)
+            found = gradients.factors(shape.examples, c)
             if start == 0:
                 self._choose({name: found[name] for name in used}, L, hold)
             stop = start + len(block)
@@ -57,17 +56,6 @@ class FactorKernel:
             self.places.append(shape.places)
             start = stop
             advance(len(block))
-
-    def _factors_at(self, chosen: NDArray[np.int64]) -> tuple[RowBlock, dict[str, Factor]]:
-        """Of some rows; none where all that there is of them is held."""
-        if not (self.precisions or self.late):
-            return RowBlock.of(self.rows[:0]), {}
-        return self._factors_of(self.rows[chosen])
-
-    def _factors_of(self, rows: Rows) -> tuple[RowBlock, dict[str, Factor]]:
-        shape = RowBlock.of(rows)
-        c = self.gradients.problem.tensor(shape.coefficients, self.gradients.precision)
-        return shape, self.gradients.factors(shape.examples, c)
 
     def _choose(self, found: dict[str, Factor], L: Array, hold: bool) -> None:
         """What is formed, in which columns of A, and what is not, or not yet."""
@@ -135,57 +123,13 @@ class FactorKernel:
 
     def _between(self, i: int, j: int) -> Array:
         """Products of two blocks' gradients, in the units of the prior."""
-        return self._products(self.factors[i], self.factors[j])
-
-    def _products(self, first: dict[str, Factor], second: dict[str, Factor]) -> Array:
+        first, second = self.factors[i], self.factors[j]
         total: torch.Tensor | None = None
         for name, precision in self.precisions.items():
             part = first[name].kernel(second[name]) / precision
             total = part if total is None else total.add_(part)
         assert total is not None
         return to_numpy(total)
-
-    @property
-    def columns_at_once(self) -> int:
-        """As many rows as the largest block has, whose factors are held together."""
-        most = AT_ONCE
-        if self.precisions:
-            most = min(most, max((len(places) for places in self.places), default=1))
-        if self.late:
-            most = min(most, _COLUMN_BYTES // (8 * sum(map(len, self.late.values()))))
-        return max(1, most)
-
-    @property
-    def whole_first(self) -> bool:
-        """Where gradients are formed when wanted: all of them for each block of columns."""
-        return bool(self.late)
-
-    def columns(self, chosen: NDArray[np.int64]) -> Iterator[tuple[slice, Array]]:
-        """K between all rows and the chosen ones."""
-        theirs = self.A[chosen]
-        shape, found = self._factors_at(chosen)
-        formed = {name: self._now(name, found[name], shape.places).T for name in self.late}
-        start = 0
-        for factors, places in zip(self.factors, self.places, strict=True):
-            part = slice(start, start + len(places))
-            K = self.A[part] @ theirs.T
-            for name, columns in formed.items():
-                K += _matmul(self._now(name, factors[name], places), columns)
-            if self.precisions:
-                K += self._products(factors, found)[places][:, shape.places]
-            yield part, K
-            start = part.stop
-
-    def among(self, chosen: NDArray[np.int64]) -> Array:
-        """K between the chosen rows."""
-        K = self.A[chosen] @ self.A[chosen].T
-        shape, found = self._factors_at(chosen)
-        for name in self.late:
-            G = self._now(name, found[name], shape.places)
-            K += _matmul(G, G.T)
-        if self.precisions:
-            K += self._products(found, found)[shape.places][:, shape.places]
-        return np.asarray(K)
 
     @property
     def numbers_a_row(self) -> int:

@@ -23,7 +23,7 @@ from noisescale.errors import InputError
 from noisescale.evidence.problem import Array
 from noisescale.evidence.select import Select, chosen_of
 from noisescale.torch.batches import mapped
-from noisescale.torch.packed import PlainPacking, run_packed
+from noisescale.torch.packed import PlainPacking
 from noisescale.torch.tensors import to_numpy
 
 PRECISIONS = ("float64", "float32")
@@ -78,6 +78,8 @@ class TorchModel:
                 _default(precision),
             ):
                 returned = functional_call(self.twins[precision], values, args, kwargs)
+        except InputError:  # which says what to do
+            raise
         except _OWN as error:
             raise InputError(_sentence(error, self.twins[precision], precision)) from error
         return logits_of(returned)
@@ -169,7 +171,6 @@ def _twin(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
                 setattr(part, name, value.to(dtype))
         if isinstance(part, torch.nn.RNNBase):
             part.register_forward_pre_hook(_begin_by_examples, with_kwargs=True)
-            part.forward = partial(_recur, part)
         if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
             part.sparse = False  # sparse gradients have few operations
         if type(part) is torch.nn.Embedding and part.padding_idx is not None:
@@ -217,21 +218,21 @@ def _embed(module: torch.nn.Embedding, fixed: torch.Tensor, tokens: torch.Tensor
     return torch.nn.functional.embedding(tokens, weight)
 
 
-def _recur(module: torch.nn.RNNBase, *args: Any, **kwargs: Any) -> Any:
-    """A recurrent layer, of packed sequences too."""
-    if args and isinstance(args[0], PackedSequence):
-        return run_packed(module, *args, **kwargs)
-    return type(module).forward(module, *args, **kwargs)
-
-
 def _begin_by_examples(
     module: torch.nn.RNNBase, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The first state of a recurrent layer, made from its inputs: zeros, or what the module gives.
 
     A state that is the same for all examples under ``vmap``, as PyTorch's own zeros are, cannot
-    take in place what differs between them.
+    take in place what differs between them. Packed sequences are refused: PyTorch reads their
+    sizes where ``torch.func`` lets nothing be read.
     """
+    if args and isinstance(args[0], PackedSequence):
+        raise InputError(
+            "packed sequences have no derivatives by single examples: give the recurrent layer "
+            "padded sequences and mask in forward, or take what it makes of them as the data of "
+            "the layers after it."
+        )
     x, given = args[0] if args else None, args[1] if len(args) > 1 else kwargs.get("hx")
     if not isinstance(x, torch.Tensor) or x.ndim != 3:
         return None

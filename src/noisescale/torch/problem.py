@@ -59,8 +59,6 @@ ROOT = "(module)"  # the layer of parameters that the module itself holds, besid
 class TorchProblem(ByExamples):
     """A PyTorch module at its parameters, as the evidence sees it."""
 
-    compiles = False  # a block costs the same the first time
-
     def __init__(
         self,
         module: torch.nn.Module | TorchModel,
@@ -207,8 +205,8 @@ class TorchProblem(ByExamples):
 
         def product(rows: slice, v: torch.Tensor) -> torch.Tensor:
             if curvature == "hessian":
-                function, _ = self._nll_sum(precision, rows)
-                return self.ways.hessian_along(function, w, v)
+                each = self._nll_each(precision, rows)
+                return self.ways.hessian_along(lambda w: each(w).sum(), w, v)
             return self._ggn_product(precision, rows, w, v)
 
         return self._summed(product, precision)
@@ -347,16 +345,6 @@ class TorchProblem(ByExamples):
         x, y = self.inputs(rows, precision), self.targets(rows, precision)
         return lambda w: self.nll(self.apply(precision, w, x), y)
 
-    def nll_sum(self, precision: str, rows: slice) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The summed nll of some examples as a function of the flat parameters."""
-        return self._nll_sum(precision, rows)[0]
-
-    def _nll_sum(
-        self, precision: str, rows: slice
-    ) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
-        each = self._nll_each(precision, rows)
-        return lambda w: each(w).sum(), self.tensor(self.w, precision)
-
     def _ggn_product(
         self, precision: str, rows: slice, w: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
@@ -394,11 +382,6 @@ class TorchProblem(ByExamples):
         few.x, few.y = taken(self.x, examples), self.y[examples]
         few.observed = self.observed[examples]
         return few
-
-    def content(self) -> tuple[Any, ...]:
-        """All that a result depends on."""
-        twin = self.model.twins["float64"]
-        return twin, list(self.shapes), self.likelihood, self.w, self.x, self.observed
 
     def at(self, w: Array) -> "TorchProblem":
         """The same problem at other flat parameters; the module's copies are shared."""

@@ -13,10 +13,10 @@ from scipy.special import logsumexp
 import noisescale as ns
 from noisescale.errors import InputError
 from noisescale.evidence.annealed import AnnealedEvidence
-from noisescale.evidence.annealed.chains import cooled_back, started
-from noisescale.evidence.annealed.evidence import keys_of, target_of
-from noisescale.evidence.annealed.pilot import pilot
+from noisescale.evidence.annealed.chains import started
+from noisescale.evidence.annealed.evidence import target_of
 from noisescale.evidence.jax_problem import jax_problem
+from oracles.annealing import cooled_back, reverse_weights, upper_bound
 
 RNG = np.random.default_rng(0)
 FEW = {"n_chains": 8, "n_temperatures": 40, "n_leapfrog": 3}
@@ -153,24 +153,9 @@ def test_the_mean_weight_is_unbiased_forwards_and_backwards():
     shares = np.exp(found.log_weights - exact)
     assert abs(shares.mean() - 1) < 4 * shares.std() / math.sqrt(4_000)
     problem = jax_problem(linear, np.zeros(2), (x, y), "gaussian")
-    architecture = problem.model.architecture
-    with jax.enable_x64(True):
-        target = target_of(problem, np.ones(2))
-        pilot_key, _, move_key = keys_of(0)
-        schedule = pilot(
-            architecture, target, pilot_key, n_chains=4_000, n_temperatures=6, n_leapfrog=2
-        )
-        z = jnp.asarray(posterior_draws(x, y, 4_000, rng), jnp.float32)
-        back = cooled_back(
-            architecture,
-            target,
-            started(architecture, target, z, 6),
-            move_key,
-            jnp.asarray(schedule.betas),
-            jnp.asarray(schedule.steps),
-            2,
-        )
-        inverse = np.exp(exact - np.asarray(back.log_weights))
+    draws = posterior_draws(x, y, 4_000, rng)
+    back = reverse_weights(problem, np.ones(2), draws, n_temperatures=6, n_leapfrog=2)
+    inverse = np.exp(exact - back)
     assert abs(inverse.mean() - 1) < 4 * inverse.std() / math.sqrt(4_000)
 
 
@@ -198,28 +183,19 @@ def test_transitions_leave_the_posterior_as_it_is():
 
 
 def test_bounds_from_both_sides_meet():
-    x = RNG.normal(size=(30, 2))
-    model = ns.softmax_regression(2, 3)
-    found = ns.annealed_gap(
-        model, model.init(0), x, prior_precision=0.1, n_temperatures=200, n_leapfrog=5
+    """Labels that a draw from the prior gave make that draw one of the posterior."""
+    rng = np.random.default_rng(4)
+    x, model = rng.normal(size=(30, 2)), ns.softmax_regression(2, 3)
+    w = jax.tree.map(
+        lambda leaf: rng.normal(size=leaf.shape) / math.sqrt(0.1), model.init(0, "zeros")
     )
-    assert abs(found.gap) < 0.6
-    assert found.lower < 0
-    assert np.std(found.forward) > 0
-    assert f"{found.gap:.3g}" in repr(found)
-    assert found.to_dict()["upper"] == found.upper
-    with pytest.raises(InputError, match="cannot be simulated from the likelihood 'own'"):
-        ns.annealed_gap(
-            model, model.init(0), x, prior_precision=1.0, likelihood=own, n_temperatures=4
-        )
-
-
-def own(outputs, y):
-    return jnp.sum((outputs - y[:, None]) ** 2, axis=1)
-
-
-class StopError(Exception):
-    """Something that ends a run in the middle."""
+    y = (np.asarray(model(w, x)) + rng.gumbel(size=(30, 3))).argmax(axis=1)
+    size = {"n_temperatures": 200, "n_leapfrog": 5}
+    lower = ns.annealed_evidence(model, w, (x, y), prior_precision=0.1, **size)
+    upper = upper_bound(model, w, (x, y), 0.1, **size)
+    assert abs(upper - lower.log_evidence) < 0.6
+    assert lower.log_evidence < 0
+    assert np.std(lower.log_weights) > 0
 
 
 class Remembering(ns.Progress):
@@ -230,40 +206,15 @@ class Remembering(ns.Progress):
         self.lines.append(text)
 
 
-class Stopping(Remembering):
-    def line(self, text):
-        super().line(text)
-        if text.startswith("annealing: temperature 20 of"):
-            raise StopError
-
-
-def test_an_interrupted_run_goes_on_to_the_same_end(logistic, tmp_path):
-    model = ns.logistic_regression(1)
+def test_a_run_says_how_far_it_is_and_its_answer_is_that_of_its_seed(logistic):
+    model, told = ns.logistic_regression(1), Remembering()
     options = {"prior_precision": 1.0, "likelihood": "bernoulli", **FEW}
-    whole = ns.annealed_evidence(model, model.init(0), logistic, **options)
-    file = tmp_path / "chains.npz"
-    told = Stopping()
-    with pytest.raises(StopError):
-        ns.annealed_evidence(
-            model, model.init(0), logistic, **options, checkpoint=file, progress=told
-        )
+    silent = ns.annealed_evidence(model, model.init(0), logistic, **options)
+    found = ns.annealed_evidence(model, model.init(0), logistic, **options, progress=told)
     assert "pilot" in told.lines[0]
-    again = Remembering()
-    resumed = ns.annealed_evidence(
-        model, model.init(0), logistic, **options, checkpoint=file, progress=again
-    )
-    assert again.lines[0] == "annealing: on from temperature 20 of 40"
-    np.testing.assert_array_equal(resumed.log_weights, whole.log_weights)
-    np.testing.assert_array_equal(resumed.acceptance, whole.acceptance)
-    finished = ns.annealed_evidence(model, model.init(0), logistic, **options, checkpoint=file)
-    np.testing.assert_array_equal(finished.log_weights, whole.log_weights)
-    with pytest.raises(InputError, match="is of another model, data, prior or size"):
-        ns.annealed_evidence(
-            model, model.init(0), logistic, **options | {"seed": 1}, checkpoint=file
-        )
-    file.write_text("junk")
-    with pytest.raises(InputError, match="cannot be read"):
-        ns.annealed_evidence(model, model.init(0), logistic, **options, checkpoint=file)
+    assert told.lines[-1].startswith("annealing: temperature 40 of 40")
+    np.testing.assert_array_equal(found.log_weights, silent.log_weights)
+    np.testing.assert_array_equal(found.acceptance, silent.acceptance)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 import noisescale as ns
+from noisescale.evidence.jax_problem import jax_problem
+from noisescale.evidence.occam import dual
 from noisescale.evidence.occam import kernel as kernels
+from noisescale.evidence.occam.term import Accuracy
 from oracles.models import (
     CASES,
     NETWORK,
@@ -68,3 +71,42 @@ def test_rows_of_examples_learnt_for_certain_are_left_out(no_small_roots):
     dual = ns.log_evidence(NETWORK, params, pair, prior_precision=0.1, method="dual")
     assert dual.details["kernel_rows"] < 90
     assert dual.log_occam_factor == pytest.approx(dense.log_occam_factor, abs=1e-8)
+
+
+@pytest.mark.parametrize("apply_fn", [NETWORK, as_function])
+def test_every_builder_gives_the_products_of_the_rows(apply_fn):
+    """Layers, rows that are held, and rows that do not fit into memory."""
+    problem = jax_problem(apply_fn, params_of(NETWORK), data(), "categorical")
+    every = kernels.output_rows(problem)[3:]
+    L, direction = np.full(len(problem.w), 0.3), np.cos(np.arange(len(problem.w)))
+    exact = kernels.HeldRows(problem, L, every)
+    K = exact.A @ exact.A.T
+    kept = np.arange(len(every)) % 5 > 0
+    builders = [kernels.kernel_builder(problem, L, every), kernels.StreamedRows(problem, L, every)]
+    for builder in builders:
+        np.testing.assert_allclose(builder.diagonal(), np.diag(K), rtol=1e-10)
+        made = np.tril(builder.matrix(kept))
+        np.testing.assert_allclose(made, np.tril(K[np.ix_(kept, kept)]), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            builder.along(direction), exact.along(direction), rtol=1e-10, atol=1e-12
+        )
+
+
+def test_the_curve_of_many_precisions_is_that_of_few():
+    problem = jax_problem(NETWORK, params_of(NETWORK), data(), "categorical")
+    many, few = (  # eigenvalues, and factorisations
+        dual.curve(problem, "ggn", Accuracy(), smallest=0.1, n_values=n) for n in (20, 3)
+    )
+    for precision in (0.1, 1.0, 30.0):
+        assert many(precision) == pytest.approx(few(precision), rel=1e-10)
+
+
+def test_an_exact_method_is_within_every_tolerance():
+    params, pair = params_of(NETWORK), data()
+    settings = {"prior_precision": 0.3, "method": "dual"}
+    exact, asked = (
+        ns.log_evidence(NETWORK, params, pair, tolerance=tolerance, **settings)
+        for tolerance in (None, 1.0)
+    )
+    assert asked.log_evidence == exact.log_evidence
+    assert asked.log_evidence_std == 0

@@ -102,9 +102,7 @@ def test_products_are_counted_and_the_decrement_is_exact():
 
     H = LinearOperator((p, p), matvec=product, matmat=product, dtype=np.float64)
     L = np.full(p, 2.0)
-    term = operator_term(
-        lambda precision: H, L, slope, positive=True, accuracy=Accuracy(), content=tuple
-    )
+    term = operator_term(lambda precision: H, L, slope, positive=True, accuracy=Accuracy())
     assert term.occam.newton_decrement == pytest.approx((slope**2 / (h + L)).sum(), rel=1e-9)
     assert term.details["n_products"] == n_columns
 
@@ -122,7 +120,6 @@ def test_the_decrement_of_many_curvatures_ends_when_it_has_settled():
         slope,
         positive=True,
         accuracy=Accuracy(max_probes=2, n_steps=200),
-        content=tuple,
     )
     assert few.occam.newton_decrement == pytest.approx((slope**2 / (h + L)).sum(), rel=1e-3)
     assert few.details["n_products"] < 200

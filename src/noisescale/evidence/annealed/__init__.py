@@ -8,7 +8,6 @@ P(ln Z_hat > ln Z + t) <= e^-t: a stochastic lower bound, which more temperature
 """
 
 from noisescale.evidence.annealed.evidence import annealed_evidence
-from noisescale.evidence.annealed.gap import annealed_gap
-from noisescale.evidence.annealed.result import AnnealedEvidence, AnnealedGap
+from noisescale.evidence.annealed.result import AnnealedEvidence
 
-__all__ = ["AnnealedEvidence", "AnnealedGap", "annealed_evidence", "annealed_gap"]
+__all__ = ["AnnealedEvidence", "annealed_evidence"]

@@ -1,4 +1,4 @@
-"""Many Markov chains at once, from the prior to the posterior or back, as one compiled program.
+"""Many Markov chains at once, from the prior to the posterior, as one compiled program.
 
 Parameters are whitened, z = sqrt(prior precision) w, so that the prior is a standard normal. The
 target at inverse temperature b has the energy b nll(z) + |z|^2/2. A transition is Hamiltonian Monte
@@ -110,38 +110,6 @@ def heated(
         return chains._replace(acceptance=chains.acceptance.at[t].set(accepted))
 
     ended: Chains = jax.lax.fori_loop(first, last, at, chains)
-    return ended
-
-
-@partial(jax.jit, static_argnames=("architecture", "n_leapfrog"))
-def cooled_back(
-    architecture: Architecture,
-    target: Target,
-    chains: Chains,
-    key: jax.Array,
-    betas: jax.Array,
-    steps: jax.Array,
-    n_leapfrog: int,
-) -> Chains:
-    """The same chain run backwards, from the posterior to the prior: E[1/weight] = 1/Z.
-
-    The reverse of "weigh, then move" is "move, then weigh"; transitions are reversible, so each is
-    its own reverse.
-    """
-    T = steps.shape[0]
-
-    def at(k: jax.Array, chains: Chains) -> Chains:
-        t = T - 1 - k
-        own = jax.random.fold_in(key, t)
-        chains, accepted = _moved(
-            architecture, target, chains, own, betas[t + 1], steps[t], n_leapfrog
-        )
-        weights = chains.log_weights - (betas[t + 1] - betas[t]) * chains.nll
-        return chains._replace(
-            log_weights=weights, acceptance=chains.acceptance.at[t].set(accepted)
-        )
-
-    ended: Chains = jax.lax.fori_loop(0, T, at, chains)
     return ended
 
 

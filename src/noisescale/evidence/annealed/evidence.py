@@ -1,8 +1,5 @@
-"""The public face of annealed sampling: what users may ask for, checked, resumed and shown."""
+"""The public face of annealed sampling: what users may ask for, checked and shown."""
 
-import io
-import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from noisescale.arrays import forgets_constants
-from noisescale.checks import check_number, check_path, check_whole, shown
+from noisescale.checks import check_number, check_whole, shown
 from noisescale.errors import InputError
 from noisescale.evidence.annealed.chains import Array, Chains, Target, from_prior, heated
 from noisescale.evidence.annealed.pilot import Schedule, check_finite, pilot
@@ -22,13 +19,10 @@ from noisescale.evidence.map import with_noise_of_the_best_fit
 from noisescale.evidence.null import log_null_of, note_on_imbalance, null_in_words
 from noisescale.evidence.prior import describe_prior, prior_vector
 from noisescale.evidence.select import Select
-from noisescale.files import read_bytes, write_whole
-from noisescale.jobs.identity import digest
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.seeds import random_stream
 
-_PARTS = 40  # in which a run is made, each kept and told
-_LARGEST = 2**40  # bytes of a checkpoint
+_PARTS = 40  # in which a run is made, each told
 _RANGE = (1e-30, 1e30)  # of prior precisions
 
 
@@ -56,7 +50,6 @@ def annealed_evidence(
     null: str = "uniform",
     log_null: float | None = None,
     seed: int = 0,
-    checkpoint: Path | str | None = None,
     progress: bool | Progress = False,
 ) -> AnnealedEvidence:
     """The evidence of a model under a fixed prior, by annealed importance sampling.
@@ -74,8 +67,6 @@ def annealed_evidence(
         n_leapfrog: gradients for each chain and temperature. A pilot run that is thrown away takes
             about 200 temperatures more.
         seed: decides everything random.
-        checkpoint: a file that keeps the chains while they run: the same call goes on from there,
-            and finds the answer there afterwards.
         progress: True to say how far it is; or a :class:`noisescale.Progress` of your own.
 
     >>> import numpy as np, noisescale as ns
@@ -97,9 +88,7 @@ def annealed_evidence(
     else:
         log_null = check_number("log_null", log_null, "", lambda v: True)
     with chosen_progress(progress) as shown:
-        schedule, chains = _run(
-            problem, L, size, _Checkpoint.at(checkpoint, problem, L, size), shown
-        )
+        schedule, chains = _run(problem, L, size, shown)
     return AnnealedEvidence(
         log_weights=np.asarray(chains.log_weights, np.float64),
         log_null=log_null,
@@ -157,30 +146,23 @@ def fixed_prior(prior_precision: Any, problem: JaxProblem) -> Array:
     return L
 
 
-def _run(
-    problem: JaxProblem, L: Array, size: Size, checkpoint: "_Checkpoint", progress: Progress
-) -> tuple[Schedule, Chains]:
+def _run(problem: JaxProblem, L: Array, size: Size, progress: Progress) -> tuple[Schedule, Chains]:
     """Pilot, then all temperatures in parts."""
     architecture, T = problem.model.architecture, size.n_temperatures
     with jax.enable_x64(True):
         target = target_of(problem, L)
         pilot_key, start_key, move_key = keys_of(size.seed)
-        kept = checkpoint.read()
-        if kept is not None:
-            schedule, chains, done = kept
-            progress.line(f"annealing: on from temperature {done} of {T}")
-        else:
-            progress.line("annealing: a pilot run for temperatures and step sizes")
-            schedule = pilot(
-                architecture,
-                target,
-                pilot_key,
-                n_chains=size.n_chains,
-                n_temperatures=T,
-                n_leapfrog=size.n_leapfrog,
-            )
-            chains = check_finite(from_prior(architecture, target, start_key, size.n_chains, T))
-            done = 0
+        progress.line("annealing: a pilot run for temperatures and step sizes")
+        schedule = pilot(
+            architecture,
+            target,
+            pilot_key,
+            n_chains=size.n_chains,
+            n_temperatures=T,
+            n_leapfrog=size.n_leapfrog,
+        )
+        chains = check_finite(from_prior(architecture, target, start_key, size.n_chains, T))
+        done = 0
         betas, steps = jnp.asarray(schedule.betas), jnp.asarray(schedule.steps)
         while done < T:
             end = min(T, done + max(1, T // _PARTS))
@@ -196,58 +178,9 @@ def _run(
                 size.n_leapfrog,
             )
             done = end
-            checkpoint.write(schedule, chains, done)
             accepted = float(np.nanmean(chains.acceptance))
             progress.line(
                 f"annealing: temperature {done} of {T}, inverse {schedule.betas[done]:.3g}, "
                 f"{accepted:.0%} accepted, mean nll {float(chains.nll.mean()):.5g}"
             )
     return schedule, chains
-
-
-class _Checkpoint(NamedTuple):
-    """A file that keeps chains, with the name of the run that they belong to; or none."""
-
-    path: Path | None
-    name: str
-
-    @classmethod
-    def at(
-        cls, path: Path | str | None, problem: JaxProblem, L: Array, size: Size
-    ) -> "_Checkpoint":
-        if path is None:
-            return cls(None, "")
-        model = problem.model
-        function = (model.architecture.apply_fn, model.architecture.likelihood.nll)
-        shapes = list(model.architecture.shapes)
-        path = check_path("checkpoint", path)
-        return cls(path, digest(*function, shapes, model.x, model.y, L, tuple(size)))
-
-    def read(self) -> tuple[Schedule, Chains, int] | None:
-        """What is kept, if it is of this run."""
-        if self.path is None or not self.path.exists():
-            return None
-        try:
-            content = io.BytesIO(read_bytes(self.path, _LARGEST))
-            with np.load(content) as kept:
-                about = json.loads(str(kept["about"]))
-                parts = [kept[name] for name in Chains._fields]
-                schedule = Schedule(kept["betas"], kept["steps"])
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(
-                f"the checkpoint {self.path} cannot be read ({error}): remove it to start again."
-            ) from None
-        if about["name"] != self.name:
-            raise InputError(
-                f"the checkpoint {self.path} is of another model, data, prior or size: choose "
-                "another file, or remove it."
-            )
-        return schedule, Chains(*map(jnp.asarray, parts)), int(about["done"])
-
-    def write(self, schedule: Schedule, chains: Chains, done: int) -> None:
-        """Keep it, whole or not at all."""
-        if self.path is None:
-            return
-        about, buffer = json.dumps({"name": self.name, "done": done}), io.BytesIO()
-        np.savez(buffer, about=about, **schedule._asdict(), **chains._asdict())
-        write_whole(self.path, buffer.getvalue())

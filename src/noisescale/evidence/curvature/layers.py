@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from noisescale.training.dense import layer_derivatives, layer_inputs
 
 if TYPE_CHECKING:
-    from noisescale.evidence.problem import Precision
     from noisescale.evidence.rows import Rows
 
 Array = NDArray[np.float64]
@@ -28,12 +27,12 @@ class DenseLayers:
     weights: list[Array]
 
     @classmethod
-    def of(cls, params: Any, x: NDArray[Any], precision: "Precision" = "float64") -> "DenseLayers":
+    def of(cls, params: Any, x: NDArray[Any]) -> "DenseLayers":
         """The layers of a dense network at ``params``."""
         wide = [
-            {name: np.asarray(leaf, precision) for name, leaf in layer.items()} for layer in params
+            {name: np.asarray(leaf, np.float64) for name, leaf in layer.items()} for layer in params
         ]
-        inputs = layer_inputs(wide, x.astype(precision, copy=False))
+        inputs = layer_inputs(wide, x.astype(np.float64, copy=False))
         return cls(inputs, [layer["w"] for layer in wide])
 
     def derivatives(self, rows: "Rows") -> list[Array]:

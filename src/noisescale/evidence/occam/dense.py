@@ -9,8 +9,6 @@ import numpy as np
 import scipy.linalg
 
 from noisescale.evidence.occam.cholesky import cholesky_of_lower
-from noisescale.evidence.occam.kernel import exhaust
-from noisescale.evidence.occam.row_timing import seconds_of_rows
 from noisescale.evidence.occam.term import (
     Accuracy,
     Array,
@@ -23,12 +21,10 @@ from noisescale.evidence.occam.term import (
 )
 from noisescale.evidence.pace import attended
 from noisescale.evidence.problem import Facts, Problem
-from noisescale.evidence.timing import arithmetic_rate, timed
 
 # Rounding in the eigenvalues of M adds up to p eps trace(M) nats, which a Cholesky factorisation of
 # I + M would count as curvature. Beyond this many nats the eigenvalues are computed and cut off.
 ROUNDING = 1e-6
-_DIRECTIONS = 16  # of the products that are measured
 
 
 def refusal(facts: Facts, curvature: str) -> str | None:
@@ -42,21 +38,6 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     if curvature == "ggn":
         return 8.0 * 3 * p**2, N * facts.C * (3 * flops + p**2) + p**3 / 3
     return 8.0 * 3 * p**2, 6 * p * N * flops + 9 * p**3
-
-
-def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
-    """Some rows or products, measured; the matrices at the rate of a product.
-
-    A product of rows with themselves takes n p^2 operations, half of another's.
-    """
-    p, n, rate = facts.p, facts.rows, arithmetic_rate()
-    if curvature == "ggn":
-        made = seconds_of_rows(problem, facts, lambda rows: lambda: exhaust(problem, rows))
-        return made + (n * p**2 + p**3 / 3) / rate
-    operator = problem.operator(curvature, "float64")
-    together = min(p, _DIRECTIONS)
-    products, _ = timed(lambda: operator @ np.ones((p, together)))
-    return products * p / together + 12 * p**3 / rate
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:

@@ -6,7 +6,6 @@
 import numpy as np
 
 from noisescale.evidence.occam.kernel import output_rows
-from noisescale.evidence.occam.row_timing import seconds_of_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -28,13 +27,6 @@ def refusal(facts: Facts, curvature: str) -> str | None:
 def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     """A few vectors; the rows' passes, and forming them unless layers spare that."""
     return 40.0 * facts.p, facts.N * facts.pass_flops + facts.rows * 2 * facts.pass_flops
-
-
-def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
-    """Some rows, measured."""
-    return seconds_of_rows(
-        problem, facts, lambda rows: lambda: problem.squared_rows(rows), slots=True
-    )
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:

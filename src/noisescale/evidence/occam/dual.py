@@ -14,19 +14,15 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from noisescale.evidence.occam import band, mixed
 from noisescale.evidence.occam.cholesky import cholesky_of_lower
 from noisescale.evidence.occam.dense import ROUNDING, occam_of_positive, resolved
 from noisescale.evidence.occam.kernel import (
     HeldRows,
     dual_kernel,
-    exhaust,
     kernel_builder,
     output_rows,
-    row_products,
     rows_fit,
 )
-from noisescale.evidence.occam.row_timing import sample_rows, seconds_of_rows
 from noisescale.evidence.occam.term import (
     ONLY_GGN,
     Accuracy,
@@ -40,16 +36,11 @@ from noisescale.evidence.occam.term import (
 )
 from noisescale.evidence.pace import attended, stage, tick
 from noisescale.evidence.problem import Facts, Problem
-from noisescale.evidence.rows import Rows
-from noisescale.evidence.timing import arithmetic_rate, timed
 
 SMALL = 1 << 28  # bytes of a root that is worth holding whole, for its better accuracy
-LARGE = 2_000  # rows from which on a band takes less than eigenvalues
-_A_BAND, _EIGENVALUES = 8, 5  # factorisations that each takes about as long as
-_CURVE_ROUNDING = 1e-3  # nats at the smallest precision, less at others
+_EIGENVALUES = 5  # factorisations that all of them take about as long as
 _ROUGHLY = 0.1  # nats at the smallest precision, less by its ratio at others: for layers alone
 _LOWEST = 1e-4  # precision of a layer down to which rows matter to it
-_ALONG = 2e9  # operations of derivatives that are measured
 _BEYOND = 1e300  # a precision that leaves a layer out
 
 
@@ -75,35 +66,12 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     return 8.0 * (n**2 + held), (N + 2 * n) * flops + _products(facts) + n**3 / 3
 
 
-def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
-    """Some rows and the kernel between them, measured; the factorisation at a product's rate."""
-    n, p, rate = facts.rows, facts.p, arithmetic_rate()
-    if not (rows_fit(n, facts.formed) or formed_when_wanted(facts)):
-        return _seconds_streamed(problem, facts) + n**3 / 3 / rate
-    if 8 * n * p <= SMALL:
-        made = seconds_of_rows(problem, facts, lambda rows: lambda: HeldRows(problem, L, rows))
-        side = min(n, p)
-        return made + (n * p * side + side**3 / 3) / rate
-
-    def kernel(rows: Rows) -> Callable[[], object]:
-        builder = kernel_builder(problem, L, rows)
-        return lambda: builder.matrix(np.ones(len(rows), bool))
-
-    made = seconds_of_rows(
-        problem, facts, lambda rows: lambda: kernel_builder(problem, L, rows).diagonal()
-    )
-    return made + seconds_of_rows(problem, facts, kernel, degree=2) + n**3 / 3 / rate
-
-
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
-    """From the root where it is small, else from the kernel, in float32 where that is as good."""
+    """From the root where it is small, else from the kernel."""
     every = output_rows(problem)
     if 8 * len(every) * len(L) <= SMALL:
         A = HeldRows(problem, np.ones(len(L)), every).A
         return Term(occam_of_root(check_curvature(A), L, slope))
-    quicker = mixed.term(problem, L, slope, every)
-    if quicker is not None:
-        return quicker
     kernel = dual_kernel(problem, L, slope, every=every)
     occam = occam_of_kernel(kernel.matrix, kernel.along_gradient, float(slope @ (slope / L)))
     return Term(occam, details={"kernel_rows": int(kernel.kept.sum())})
@@ -112,15 +80,11 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
 def curve(
     problem: Problem, curvature: str, accuracy: Accuracy, *, smallest: float, n_values: int
 ) -> Curve:
-    """Few precisions are factorised one by one; many share one reduction of the kernel."""
+    """Few precisions are factorised one by one; many share the kernel's eigenvalues."""
     p = len(problem.w)
     K = dual_kernel(problem, np.full(p, smallest), np.zeros(p)).matrix
-    large = len(K) > LARGE
-    if n_values < (_A_BAND if large else _EIGENVALUES):
+    if n_values < _EIGENVALUES:
         return lambda precision: _log_occam(K, smallest / precision)
-    if large and _resolved_kernel(K, _CURVE_ROUNDING):
-        B = band.band_of(K)
-        return lambda precision: -0.5 * band.log_determinant(B, smallest / precision)
     h = smallest * attended(
         3.0 * len(K) ** 3, scipy.linalg.eigvalsh, K, overwrite_a=True, check_finite=False
     )
@@ -165,17 +129,6 @@ def formed_when_wanted(facts: Facts) -> bool:
     """Whether layers' inputs and output gradients fit into memory, and rows do not."""
     n = facts.rows
     return rows_fit(n, facts.unformed) and not rows_fit(n, facts.formed)
-
-
-def _seconds_streamed(problem: Problem, facts: Facts) -> float:
-    """Of the kernel by differentiation: all rows twice, and a derivative along each of them."""
-    n, k = facts.rows, facts.rows_an_example
-    made = seconds_of_rows(problem, facts, lambda rows: lambda: exhaust(problem, rows))
-    A = problem.rows(sample_rows(facts, min(problem.rows_at_once(), n)))
-    examples = int(np.clip(_ALONG / (2 * len(A) * facts.pass_flops), 1, facts.N))
-    few = sample_rows(facts, examples * k)
-    along, _ = timed(lambda: row_products(problem, A, few))
-    return 2 * made + along * n**2 / 2 / (len(A) * len(few))
 
 
 def _products(facts: Facts) -> float:
@@ -235,7 +188,7 @@ def occam_of_kernel(K: Array, along: Array, length: float) -> Occam:
     return Occam(log_occam, log_occam, 0, 0.0, max(length - float(half @ half), 0.0))
 
 
-def _resolved_kernel(K: Array, negligible: float = ROUNDING) -> bool:
+def _resolved_kernel(K: Array) -> bool:
     """Whether rounding in K, eps times its norm on each of n eigenvalues, is negligible."""
     v = np.ones(len(K)) / np.sqrt(len(K))
     for _ in range(8):
@@ -245,7 +198,7 @@ def _resolved_kernel(K: Array, negligible: float = ROUNDING) -> bool:
         if size == 0:
             return True
         v = w / size
-    return bool(len(K) * np.finfo(float).eps * size < negligible)
+    return bool(len(K) * np.finfo(float).eps * size < ROUNDING)
 
 
 def _log_occam(K: Array, scale: float) -> float:

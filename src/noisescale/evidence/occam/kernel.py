@@ -17,7 +17,7 @@ from noisescale.checks import memory_limit
 from noisescale.errors import InputError
 from noisescale.evidence.occam.term import NOT_CONVEX, Array, check_curvature
 from noisescale.evidence.pace import advance, attended, stage, tick
-from noisescale.evidence.problem import Precision, Problem
+from noisescale.evidence.problem import Problem
 from noisescale.evidence.rows import Rows
 
 if TYPE_CHECKING:
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 
     from noisescale.evidence.curvature.layers import DenseLayers
 
-    Index = NDArray[np.int64]
 
 BLOCK_BYTES = 1 << 28  # of rows or of their derivatives held at once
 BLOCK_FLOPS = 1 << 33  # of a product of matrices in one stroke: some tenths of a second
 NEGLIGIBLE = 1e-9  # nats that leaving rows out may change the log-determinant by, in all
-AT_ONCE = 512  # columns of a kernel that are made together
-_PART = 8_192  # rows of such columns in one stroke
 _STROKE = 512  # rows of a lower triangle in one stroke: what is made above it is small
 LEFT_OUT = 1e200  # a precision from which on a parameter is not looked at
 
@@ -58,24 +55,6 @@ class Builder(Protocol):
 
     def along(self, direction: Array) -> Array:
         """The product of every row with a direction (p,)."""
-        ...
-
-    @property
-    def columns_at_once(self) -> int:
-        """How many columns should be made together."""
-        ...
-
-    @property
-    def whole_first(self) -> bool:
-        """Whether a block of columns takes so long that all of K is better made at once."""
-        ...
-
-    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
-        """K between all rows, a block (b, m) at a time, and the chosen ones, in ascending order."""
-        ...
-
-    def among(self, chosen: "Index") -> Array:
-        """K between the chosen rows, in ascending order: (m, m)."""
         ...
 
 
@@ -110,11 +89,9 @@ def output_rows(problem: Problem) -> Rows:
     return Rows.of(roots)
 
 
-def kernel_builder(
-    problem: Problem, L: Array, rows: Rows, precision: Precision = "float64"
-) -> Builder:
+def kernel_builder(problem: Problem, L: Array, rows: Rows) -> Builder:
     """The problem's own, by layers; else by rows, held whole if they fit."""
-    own = problem.layer_kernel(L, rows, precision)
+    own = problem.layer_kernel(L, rows)
     if own is not None:
         return own
     held = rows_fit(len(rows), int((L < LEFT_OUT).sum()))
@@ -158,24 +135,9 @@ class HeldRows:
         """The product of every row with a direction."""
         return self.A @ (direction * self.root)[self.used]
 
-    columns_at_once = AT_ONCE
-    whole_first = False
-
-    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
-        """K between all rows and the chosen ones."""
-        theirs = self.A[chosen]
-        for part in parts_of(len(self.A), _PART):
-            yield part, self.A[part] @ theirs.T
-
-    def among(self, chosen: "Index") -> Array:
-        """K between the chosen rows."""
-        return np.asarray(self.A[chosen] @ self.A[chosen].T)
-
 
 class StreamedRows:
     """K by differentiation, for any function whose rows do not fit into memory."""
-
-    whole_first = False
 
     def __init__(self, problem: Problem, L: Array, rows: Rows) -> None:
         self.problem, self.L, self.rows = problem, L, rows
@@ -207,25 +169,9 @@ class StreamedRows:
         """The product of every row with a direction."""
         return np.asarray(row_products(self.problem, direction[None], self.rows)[0])
 
-    @property
-    def columns_at_once(self) -> int:
-        """As many rows as a block may have."""
-        return int(np.clip(BLOCK_BYTES // (8 * len(self.L)), 1, AT_ONCE))
-
-    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
-        """K between all rows and the chosen ones."""
-        A = np.concatenate(list(row_blocks(self.problem, self.rows[chosen]))) / self.L
-        for part in parts_of(len(self.rows), _PART):
-            yield part, row_products(self.problem, A, self.rows[part]).T
-
-    def among(self, chosen: "Index") -> Array:
-        """K between the chosen rows."""
-        A = np.concatenate(list(row_blocks(self.problem, self.rows[chosen])))
-        return np.asarray((A / self.L) @ A.T)
-
 
 class LayerRows:
-    """K from a dense network's layers, in the precision of their numbers.
+    """K from a dense network's layers.
 
     ``rows`` are the problem's, ``layers`` those of the examples that occur in them.
     """
@@ -240,8 +186,7 @@ class LayerRows:
         self.problem, self.layers, self.whole = problem, layers, rows
         self.precisions = precisions
         few = rows.of_few()[1]
-        width = layers.weights[0].dtype
-        self.rows = Rows(few.examples, few.coefficients.astype(width, copy=False))
+        self.rows = Rows(few.examples, few.coefficients)
 
     def diagonal(self) -> Array:
         """The diagonal of K."""
@@ -259,7 +204,7 @@ class LayerRows:
         """K, its lower triangle."""
         rows = self.rows[kept]
         n = len(rows)
-        K = np.zeros((n, n), self.layers.weights[0].dtype)
+        K = np.zeros((n, n))
         grams = [
             attended(a.size * len(a), np.matmul, a, a.T) / w + 1 / b
             for a, (w, b) in zip(self.layers.inputs, self.precisions, strict=True)
@@ -278,47 +223,6 @@ class LayerRows:
     def along(self, direction: Array) -> Array:
         """The product of every row with a direction."""
         return np.asarray(row_products(self.problem, direction[None], self.whole)[0])
-
-    columns_at_once = AT_ONCE
-    whole_first = False
-
-    def columns(self, chosen: "Index") -> "Iterator[tuple[slice, Array]]":
-        """K between all rows and the chosen ones."""
-        theirs = self._factors(self.rows[chosen])
-        for part in parts_of(len(self.rows), _PART):
-            yield part, self._between(self._factors(self.rows[part]), theirs)
-
-    def among(self, chosen: "Index") -> Array:
-        """K between the chosen rows."""
-        own = self._factors(self.rows[chosen])
-        return self._between(own, own)
-
-    def _factors(self, rows: Rows) -> "tuple[Index, list[tuple[Array, Array]]]":
-        """Inputs of the examples of some rows and derivatives of each; and which row has which."""
-        examples, places = np.unique(rows.examples, return_inverse=True)
-        derivatives = self.layers.derivatives(rows)
-        return places, [
-            (a[examples], D) for a, D in zip(self.layers.inputs, derivatives, strict=True)
-        ]
-
-    def _between(
-        self,
-        own: "tuple[Index, list[tuple[Array, Array]]]",
-        theirs: "tuple[Index, list[tuple[Array, Array]]]",
-    ) -> Array:
-        (to_rows, first), (to_columns, second) = own, theirs
-        total: Array | None = None
-        for (a, D), (c, E), (w, b) in zip(first, second, self.precisions, strict=True):
-            gram = a @ c.T  # (examples, examples)
-            gram /= w
-            gram += 1 / b
-            gram = gram.take(to_columns, axis=1)
-            part = D @ E.T  # (rows, rows)
-            for few in parts_of(len(part), _STROKE):
-                part[few] *= gram[to_rows[few]]
-            total = part if total is None else np.add(total, part, out=total)
-        assert total is not None
-        return total
 
     @staticmethod
     def _parts(rows: Rows) -> Iterator[slice]:
@@ -361,12 +265,6 @@ def row_blocks(problem: Problem, rows: Rows) -> Iterator[Array]:
     size = problem.rows_at_once()
     for start in range(0, len(rows), size):
         yield problem.rows(rows[start : start + size])
-
-
-def exhaust(problem: Problem, rows: Rows) -> None:
-    """Make the rows and drop them: what they take alone."""
-    for _ in row_blocks(problem, rows):
-        tick()
 
 
 def row_products(problem: Problem, directions: Array, rows: Rows) -> Array:

@@ -14,7 +14,6 @@ import numpy as np
 
 from noisescale.errors import InputError
 from noisescale.evidence.occam.kernel import output_rows
-from noisescale.evidence.occam.row_timing import seconds_of_rows
 from noisescale.evidence.occam.semidefinite import (
     LOW_RANK,
     Spectral,
@@ -35,7 +34,6 @@ from noisescale.evidence.occam.term import (
 )
 from noisescale.evidence.pace import advance, attended, stage
 from noisescale.evidence.problem import Facts, Kronecker, KroneckerBlock, Problem
-from noisescale.evidence.timing import arithmetic_rate
 
 _NEEDS = (
     "needs layers that multiply: a noisescale.DenseNetwork in JAX, Linear or convolutional layers "
@@ -59,12 +57,6 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     eigen = 10 * _cubes(facts)
     memory = 8.0 * (sum(g * 3 * (i**2 + o**2) for i, o, _, g in sides) + 4 * facts.p)
     return memory, facts.N * ((1 + k) * facts.pass_flops + factors) + eigen
-
-
-def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
-    """Some rows, measured; eigenvalues at the rate of a product."""
-    made = seconds_of_rows(problem, facts, lambda rows: lambda: problem.kronecker(rows), slots=True)
-    return made + 12 * _cubes(facts) / arithmetic_rate()
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:

@@ -77,7 +77,7 @@ def lanczos_basis(
 
 def lanczos_together(
     operator: LinearOperator, starts: Array, max_steps: int, f: Function | None = None
-) -> "list[Run]":
+) -> list[Tridiagonal]:
     """:func:`lanczos` from each of several starts (b, p), whose products are made in one pass.
 
     All go on until the last has settled: a product with fewer vectors would hardly be quicker.
@@ -88,7 +88,7 @@ def lanczos_together(
         for run, w in zip(runs, W.T, strict=True):
             if not run.ended:
                 run.take(w.copy())
-    return runs
+    return [run.tridiagonal for run in runs]
 
 
 class Run:
@@ -97,7 +97,6 @@ class Run:
     Attributes:
         Q: the orthonormal vectors so far, of which ``steps`` are filled.
         q: the vector to multiply next; zeros at the end.
-        beyond: the unit vector that would come next; zeros if the space is exhausted.
         settled: whether the last quarter of the steps no longer changes the quadrature of ``f``.
         ended: whether the space or the number of steps is exhausted.
     """
@@ -107,7 +106,6 @@ class Run:
         self.Q = np.empty((max_steps, p), np.float32 if width_of(p) == 4 else np.float64)
         self.alpha, self.beta = np.zeros(max_steps), np.zeros(max_steps)
         self.q, self.f = start / np.linalg.norm(start), f
-        self.beyond = self.q
         self.steps, self.settled, self.ended = 0, False, max_steps == 0
 
     @property
@@ -133,8 +131,7 @@ class Run:
         # An invariant subspace: the rest is exact.
         exhausted = self.beta[j] <= 1e-10 * scale or scale == 0
         self.ended = exhausted or self.steps == len(self.alpha)
-        self.beyond = np.zeros_like(w) if exhausted else w / self.beta[j]
-        self.q = np.zeros_like(w) if self.ended else self.beyond
+        self.q = np.zeros_like(w) if self.ended else w / self.beta[j]
         if self.f is not None and not self.ended and j % LOOK == LOOK - 1:
             value = self.tridiagonal.integrate(self.f)
             before = self.tridiagonal.integrate(self.f, 3 * self.steps // 4)

@@ -6,18 +6,14 @@ tr ln(I + M) of M = L^-1/2 H L^-1/2 by stochastic Lanczos quadrature
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from noisescale.errors import InputError
-from noisescale.evidence.occam.kept import Opener, keeping
 from noisescale.evidence.occam.krylov import lanczos, resolution, width_of
-from noisescale.evidence.occam.outlook import AHEAD, outlook
 from noisescale.evidence.occam.quadrature import (
     FEWEST_PROBES,
-    Keeper,
     TraceEstimate,
     at_once,
     trace_of_function,
@@ -25,7 +21,6 @@ from noisescale.evidence.occam.quadrature import (
 from noisescale.evidence.occam.rounding import (
     FLOAT32_NOISE,
     HARMLESS,
-    PRECISIONS,
     ROUGHLY,
     SEEN,
     log_of_positive,
@@ -42,11 +37,9 @@ from noisescale.evidence.occam.term import (
 )
 from noisescale.evidence.pace import advance, stage
 from noisescale.evidence.problem import Facts, Precision, Problem
-from noisescale.evidence.timing import fastest, timed
 
 PROBES, STEPS = FEWEST_PROBES, 64  # what an estimate to 1 % takes as a rule
 _FIRST = 8  # steps that show the largest curvature
-_SECONDS_AHEAD = 0.25  # in which there may be more steps than are needed at the least
 
 
 def refusal(facts: Facts, curvature: str) -> str | None:
@@ -58,32 +51,8 @@ def cost(facts: Facts, curvature: str) -> tuple[float, float]:
     """The Lanczos vectors of probes that go together; a pass over the data a step."""
     p = facts.p
     work = PROBES * STEPS * (6 * facts.N * facts.pass_flops + 4 * STEPS * p)
-    together = at_once(p, STEPS, PROBES // 2)
+    together = at_once(p, STEPS, PROBES)
     return together * p * (min(STEPS, p) * width_of(p) + 40.0), work
-
-
-def seconds(problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy) -> float:
-    """Products, measured, and as many of them as one short run from a random vector suggests."""
-    p, positive = facts.p, curvature == "ggn"
-
-    def operator(precision: Precision) -> LinearOperator:
-        return _in_prior_units(problem.operator(curvature, precision), L)
-
-    rough = operator(PRECISIONS[0])
-    one, _ = timed(lambda: rough @ np.ones(p))
-    ahead = int(np.clip(_SECONDS_AHEAD / one, AHEAD, accuracy.n_steps))
-    expected = outlook(operator, p, accuracy, positive, ahead)
-    together = at_once(p, accuracy.n_steps, min(PROBES, accuracy.max_probes) // 2)
-    M, V = operator(expected.precision), np.ones((p, together))
-    if expected.precision != PRECISIONS[0]:
-        one = fastest(lambda: M @ V[:, 0])
-    if problem.compiles:
-        M @ V
-    some = fastest(lambda: M @ V)
-    step = some / together + _seconds_a_step(p, expected.n_steps)
-    alone = one + _seconds_a_step(p, accuracy.n_steps)
-    n_alone = expected.n_steps + ROUGHLY + _FIRST  # the first of them is for the decrement
-    return expected.n_probes * expected.n_steps * step + n_alone * alone
 
 
 def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Accuracy) -> Term:
@@ -94,7 +63,6 @@ def term(problem: Problem, L: Array, slope: Array, curvature: str, accuracy: Acc
         slope,
         positive=curvature == "ggn",
         accuracy=accuracy,
-        content=lambda: (curvature, *problem.content()),
     )
 
 
@@ -116,15 +84,10 @@ def operator_term(
     *,
     positive: bool,
     accuracy: Accuracy,
-    content: Callable[[], tuple[Any, ...]],
 ) -> Term:
-    """Stochastic Lanczos quadrature; in float64 where float32 products would bias it.
-
-    ``content`` is all that the operator depends on, as a store names it.
-    """
+    """Stochastic Lanczos quadrature; in float64 where float32 products would bias it."""
     counted = Counted(operator)
-    with keeping(accuracy, L, content) as kept:
-        term = _term(counted, L, slope, positive, accuracy, kept)
+    term = _term(counted, L, slope, positive, accuracy)
     return replace(term, details=term.details | {"n_products": counted.n_products})
 
 
@@ -153,7 +116,6 @@ def _term(
     slope: Array,
     positive: bool,
     accuracy: Accuracy,
-    kept: Opener | None,
 ) -> Term:
     precision: Precision = "float32"
     # One short run shows the largest curvature, hence what rounding may do at the worst.
@@ -171,35 +133,22 @@ def _term(
         )
         bound = min(worst, rough)
         goal = goal or 0.01 * len(L) * run.integrate(log_of_positive) / 2
-    estimate, keeper = None, None
+    estimate = None
     if bound <= max(goal / 2, HARMLESS):
-        keeper = kept and kept(precision)
-        estimate = _estimate(operator(precision), L, accuracy, positive, keeper)
+        estimate = _estimate(operator(precision), L, accuracy, positive)
     if estimate is None or bound > max(estimate.std / 2, HARMLESS):
         precision, bound = "float64", worst * np.finfo(np.float64).eps / FLOAT32_NOISE
-        keeper = kept and kept(precision)
-        estimate = _estimate(operator(precision), L, accuracy, positive, keeper)
+        estimate = _estimate(operator(precision), L, accuracy, positive)
     occam = _occam_of_quadrature(estimate, operator(precision), L, slope, positive, accuracy)
     details = {
         "n_probes": estimate.n_probes,
         "n_steps": estimate.n_steps,
-        "spread_left": estimate.spread_left,
         "quadrature_error": estimate.quadrature_error / 2,
         "rounding_bound": bound,
         "products": precision,
         "tolerance_reached": estimate.reached,
     }
-    if keeper is not None:
-        details["n_stored_probes"] = keeper.n_used
     return Term(occam, estimate.std / 2, details)
-
-
-def _seconds_a_step(p: int, n_steps: int) -> float:
-    """Of one vector: it is orthogonalised twice against those before it, half of all on average."""
-    Q = np.ones((max(n_steps // 2, 1), p), np.float32 if width_of(p) == 4 else np.float64)
-    w = np.ones(p)
-    against, _ = timed(lambda: w - Q.T @ (Q @ w.astype(Q.dtype)))
-    return 2 * against
 
 
 def _in_prior_units(operator: LinearOperator, L: Array) -> LinearOperator:
@@ -222,11 +171,7 @@ def _in_prior_units(operator: LinearOperator, L: Array) -> LinearOperator:
 
 
 def _estimate(
-    operator: LinearOperator,
-    L: Array,
-    accuracy: Accuracy,
-    positive: bool,
-    keeper: Keeper | None = None,
+    operator: LinearOperator, L: Array, accuracy: Accuracy, positive: bool
 ) -> TraceEstimate:
     if accuracy.tolerance == 0:
         raise InputError(
@@ -243,7 +188,6 @@ def _estimate(
         max_probes=accuracy.max_probes,
         n_steps=accuracy.n_steps,
         seed=accuracy.seed,
-        keeper=keeper,
     )
 
 

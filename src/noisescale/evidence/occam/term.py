@@ -4,14 +4,12 @@ With mu_i the eigenvalues of L^-1/2 H L^-1/2 it is -1/2 sum ln(1 + mu_i). The pa
 eigenvalues lambda_i >= lambda of the whole cost, which are those with mu_i >= 0.
 
 Each method of this room (dense, dual, lanczos, kfac, diagonal) has the same names in this order:
-``refusal`` (why it cannot, or None), ``cost`` (bytes and arithmetic, counted), ``seconds`` (from
-small measured parts), ``term`` (the Occam factor under L), ``curve`` (the log Occam factor against
-one precision).
+``refusal`` (why it cannot, or None), ``cost`` (bytes and arithmetic, counted), ``term`` (the Occam
+factor under L), ``curve`` (the log Occam factor against one precision).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +18,6 @@ from numpy.typing import NDArray
 from noisescale.checks import check_number, check_whole
 from noisescale.errors import InputError
 from noisescale.evidence.problem import Facts, Problem
-from noisescale.jobs.store import RunStore
 
 Array = NDArray[np.float64]
 Curve = Callable[[float], float]
@@ -56,27 +53,24 @@ class Occam:
 
 @dataclass(frozen=True)
 class Term:
-    """An Occam factor with its standard error, or bounds that hold, and how it was got."""
+    """An Occam factor with its standard error, and how it was got."""
 
     occam: Occam
     std: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
-    bounds: tuple[float, float] | None = None  # on the log Occam factor, lower and upper
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How a method that need not be exact goes about it.
+    """How ``lanczos`` goes about it; the other methods have nothing to choose.
 
     Attributes:
-        tolerance: in nats of the log evidence: the standard error that ``lanczos`` is to reach, by
-            default 1 % of the log Occam factor; how far apart the bounds of ``dual`` may be, by
-            default 0, which is exact.
+        tolerance: in nats of the log evidence, the standard error to reach; by default 1 % of the
+            log Occam factor.
         max_probes: give up after so many.
         n_steps: Lanczos steps a probe.
         seed: decides the probes.
         progress: called now and then with how far it is, whatever the method.
-        store: a folder, a file or an open store that keeps what ``lanczos`` has finished.
     """
 
     tolerance: float | None = None
@@ -84,7 +78,6 @@ class Accuracy:
     n_steps: int = 64
     seed: int = 0
     progress: Callable[[str], None] | None = None
-    store: Path | str | RunStore | None = None
 
     def __post_init__(self) -> None:
         if self.tolerance is not None:
@@ -92,15 +85,6 @@ class Accuracy:
         check_whole("max_probes", self.max_probes, at_least=2)
         check_whole("n_steps", self.n_steps, at_least=2)
         check_whole("seed", self.seed, at_least=0)
-
-
-def check_store(method: str, store: object) -> None:
-    """Only probes are kept."""
-    if store is not None and method not in ("auto", "lanczos"):
-        raise InputError(
-            f"store keeps the probes of method='lanczos', and method={method!r} has none: leave "
-            "store out."
-        )
 
 
 class Method(Protocol):
@@ -112,12 +96,6 @@ class Method(Protocol):
 
     def cost(self, facts: Facts, curvature: str) -> tuple[float, float]:
         """Bytes held and floating-point operations."""
-        ...
-
-    def seconds(
-        self, problem: Problem, facts: Facts, curvature: str, L: Array, accuracy: Accuracy
-    ) -> float:
-        """What it would take here under the prior L, from small parts of it that are measured."""
         ...
 
     def term(
