@@ -41,6 +41,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/layers.py
+	$(BIN)/python tools/size.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
