@@ -77,7 +77,6 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/watch.py
 	.venv-bench/bin/python benchmarks/pytorch.py
 	.venv-bench/bin/python benchmarks/preflight.py
-	.venv-bench/bin/python benchmarks/playground.py
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready

@@ -27,7 +27,6 @@ from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
 from noisescale.paper.readings import Reading, all_readings
 from noisescale.paper.report.checked import check_part
-from noisescale.paper.report.playground import playground_parts
 from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
 from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
@@ -141,8 +140,7 @@ def render(
         corrections=[(one, one.numbers(rows, numbers)) for one in CORRECTIONS],
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
-        playground=playground_parts(),
-        script=_file("calculator.js") + playground_parts().script,
+        script=_file("calculator.js"),
     )
 
 
