@@ -218,7 +218,7 @@ _tests = st.builds(
     st.sampled_from(
         ["batch_size", "diverged_at", "hidden_widths", "status", "error", "x", "key", "history"]
     ),
-    st.sampled_from(["<", "<=", "=", "==", "!=", ">", "~"]),
+    st.sampled_from(["<", "<=", "=", "==", ">", "~", " and "]),
     st.one_of(_words, st.sampled_from(['"a"', '[["a"]]', '{"a": 1}', "false", "NaN", "Infinity"])),
 )
 _flags = st.sampled_from(["--json", "--quiet"])
@@ -245,7 +245,7 @@ COMMAND_LINES = {
         ["runs"],
         st.tuples(st.one_of(st.just("runs"), _words)),
         _options("--where", of=_tests),
-        _options("--sort", "--limit", "--export", "--salvage"),
+        _options("--sort", "--limit", "--export"),
         st.just(("--curves",)),
     ),
     "recipe": _lines(
