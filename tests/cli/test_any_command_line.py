@@ -166,10 +166,6 @@ def folder(tmp_path_factory):
             ("tune", "users_module:scores", "--epochs", "1", "--n-train", "9", "--plot", "a.csv"),
             "--plot must end in",
         ),
-        (
-            ("tune", "users_module:scores", "--epochs", "1", "--no-margin", "--tolerance", "0.002"),
-            "--no-margin takes no --tolerance: give one of them.",
-        ),
         (("recipe", "--learning-rate", "1\n2"), "Invalid value for '--learning-rate'"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value)[:60],

@@ -140,18 +140,6 @@ def judge_one(at: Circumstances, curves: CurvesBy, preprocessing: str) -> list[J
     ]
 
 
-def _falls(E: Array) -> Array:
-    """By seed, the least of the falls into and out of every point above 1; 0 without one."""
-    near = (E[:, :-1] > 1) | (E[:, 1:] > 1)
-    least = np.where(near, -np.diff(E), np.inf).min(axis=1)
-    return np.asarray(np.where(near.any(axis=1), least, 0.0))
-
-
-def _lowest(E: Array) -> Array:
-    """By seed, the lowest E that is not within half a nat of zero; 0.5 if all are."""
-    return np.asarray(np.where(np.abs(E) > 0.5, E, 0.5).min(axis=1))
-
-
 def _distances(true: Curves) -> Array:
     """Decades between the minima of E and of the test cross-entropy, by seed."""
     log10 = np.log10(true.prior_precision)
