@@ -96,9 +96,9 @@ def judge(data: Data) -> Findings:
             "The paper ends with a recipe for large batches: find the best batch size at learning "
             "rate 0.1 and momentum 0.9, then enlarge the batch threefold with the learning rate in "
             "proportion until validation accuracy falls, go on with 1/(1 - m) in proportion, and "
-            "retune the batch nearby. Here it is followed with a fixed number of epochs and paired "
-            "seeds, so that a fall is one beyond its noise. Test images are seen only at the end, "
-            "by the first recipe and the last, trained from fresh seeds."
+            "retune the batch nearby. Here it is followed with a fixed number of epochs, and every "
+            "comparison is of paired seeds. Test images are seen only at the end, by the first "
+            "recipe and the last, trained from fresh seeds."
         ),
         judgements=tuple(_judge(data.at, one, primary=k == 0) for k, one in enumerate(data.tuned)),
         measurements=tuple(m for one in data.tuned for m in _measurements(one, size)),
