@@ -13,7 +13,6 @@ from noisescale.evidence.linear.path import lambda_path
 from noisescale.evidence.linear.regression import linear_problem
 from noisescale.paper import (
     SECTIONS,
-    appendix_d,
     figure3,
     figure8,
     figure9,
@@ -27,7 +26,7 @@ from noisescale.paper.batches import PENALTIES, SIZES, late_steps
 from noisescale.paper.claims import Judgement, Verdict, all_claims, entries
 from noisescale.paper.footnote import Footnote
 from noisescale.paper.logistic import LABELS
-from noisescale.paper.matched import DOUBLED, MATCHED
+from noisescale.paper.matched import DOUBLED, MATCHED, paired_ratios
 from noisescale.paper.posterior_draws import Draws
 from noisescale.paper.reading_curvature import Trajectory, matched_ratio
 from noisescale.paper.readings import all_readings, meanings, overall, reading_entries, verdicts_on
@@ -396,17 +395,13 @@ def test_equal_noise_scales_at_small_steps(factors, noise, verdict):
 
 def test_settings_are_paired_within_a_seed():
     # Seeds differ by a factor of two: blocks of all seeds together hide what pairs show.
-    networks = [
-        appendix_d.Fluctuations(1.0, 1.0, one)
-        for one in shown(lambda s: 1.1 if s.batch_size == 100 else 1.0, noise=1e-3)
-    ]
-    data = appendix_d.Data(DECIDING, {}, networks)
-    parts = {"quadratic, closed form": True}
-    judged = appendix_d._judge_paired(data, parts, 1.0)
-    assert judged.measured["network, equal g agree"] is False
-    assert judged.measured["network, twice g differ"] is True
-    assert judged.uncertainty["pairs that surely differ"] == "4 of 6"
-    assert {s.kind for s in networks[0].shown} == {MATCHED, DOUBLED}
+    seeds = shown(lambda s: 1.1 if s.batch_size == 100 else 1.0, noise=1e-3)
+    by_seed = [{s: blocks for s, blocks in one.items() if s.small_step(1.0)} for one in seeds]
+    equal, twice = paired_ratios(by_seed), paired_ratios(by_seed, DOUBLED)
+    assert [inside(r.interval(0.99), 0.99, 1.01) for r in equal.values()].count(False) == 4
+    assert len(equal) == 6
+    assert all(above(ratio, 1.01, by=3) for ratio in twice.values())
+    assert {s.kind for s in seeds[0]} == {MATCHED, DOUBLED}
 
 
 class TestCurvature:
