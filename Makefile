@@ -41,6 +41,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/layers.py
+	$(BIN)/python tools/size.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
@@ -73,7 +74,6 @@ bench: .venv-bench/.ready
 	.venv-bench/bin/python benchmarks/tune_level.py
 	.venv-bench/bin/python benchmarks/watch.py
 	.venv-bench/bin/python benchmarks/pytorch.py
-	.venv-bench/bin/python benchmarks/playground.py
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready

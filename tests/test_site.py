@@ -1,5 +1,6 @@
 """Every page of the site has its picture, drawn by the build from what ships."""
 
+import json
 import re
 
 import pytest
@@ -17,6 +18,17 @@ def test_every_page_has_a_picture():
     shown = (DOCS / "gallery.md").read_text("utf-8") + (DOCS / "playground.md").read_text("utf-8")
     assert "![" in shown
     assert "<iframe" in shown
+
+
+def test_the_playground_is_one_file_with_its_images():
+    page = (DOCS / "playground-page.html").read_text("utf-8")
+    assert re.findall(r"(?:src|href)=", page) == []
+    setup, images = (
+        json.loads(re.search(rf'id="playground-{name}">(.*?)</script>', page, re.DOTALL)[1])
+        for name in ("setup", "images")
+    )
+    assert setup["law"]["reference_n"] == 1_000
+    assert set(images) == {"train", "test"}
 
 
 def test_every_page_is_in_the_menu():

@@ -22,7 +22,7 @@ from verdict_passages import PASSAGES as VERDICTS
 
 from noisescale.drawing import house_style
 from noisescale.paper.claims import Judgement
-from noisescale.paper.law import Data, fashion_law, judge, judge_long_runs, uncalibrated
+from noisescale.paper.law import UNCALIBRATED, Data, judge, judge_long_runs
 from noisescale.paper.law import predicted_against_measured as drawn
 from noisescale.paper.law_cases import Prediction, read_predictions
 from noisescale.paper.law_outcomes import Outcome, Slope, slope_at
@@ -33,7 +33,6 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURE = ROOT / "docs" / "law.png"
 _PASSAGE = re.compile(r"<!-- measured: (?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
-_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 
 
 def law_data() -> Data | None:
@@ -60,39 +59,24 @@ def law_passage() -> str:
 
 def _law_sentences(data: Data, judged: dict[str, Judgement]) -> list[str]:
     told = []
-    for claim, source in (("C45", "mnist"), ("C46", "fashion-mnist")):
-        misses = [
-            o.miss
-            for o in data.outcomes
-            if o.case.data == source and o.case.role == "judged" and o.miss is not None
-        ]
-        if not misses:
-            reasons = uncalibrated(data) if source != "mnist" else ()
-            told += reasons or [f"{_NAMES[source]} was not measured."]
-            continue
-        near = sum(miss <= 1.5 for miss in misses)
-        constants = ""
-        if source != "mnist" and (law := fashion_law(data)) is not None:
-            constants = (
-                f", where two searches gave a = {law.scale.value:.3g} and "
-                f"c = {law.epochs.value:.3g} and alpha stayed,"
-            )
-        told.append(
-            f"On {_NAMES[source]}{constants} {near} of {len(misses)} predictions are within a "
-            f"factor of 1.5 of what was measured, and the largest factor is {max(misses):.2f} "
-            f"({claim}: {judged[claim].verdict})."
-        )
-        tops = [
-            o.peak.corrected.value / o.prediction.value
-            for o in data.outcomes
-            if o.case.data == source and o.case.role == "judged"
-            if o.prediction is not None and o.peak.corrected is not None
-        ]
-        told.append(
-            f"Of their tops, resolved or not, {sum(top < 1 for top in tops)} lie below and "
-            f"{sum(top >= 1 for top in tops)} above what was predicted, by a factor of "
-            f"{max(max(top, 1 / top) for top in tops):.2f} at the most."
-        )
+    outcomes = [o for o in data.outcomes if o.case.role == "judged" and o.prediction is not None]
+    misses = [o.miss for o in outcomes if o.miss is not None]
+    near = sum(miss <= 1.5 for miss in misses)
+    told.append(
+        f"On MNIST {near} of {len(misses)} predictions are within a factor of 1.5 of what was "
+        f"measured, and the largest factor is {max(misses):.2f} (C45: {judged['C45'].verdict})."
+    )
+    tops = [
+        o.peak.corrected.value / o.prediction.value
+        for o in outcomes
+        if o.prediction is not None and o.peak.corrected is not None
+    ]
+    told.append(
+        f"Of their tops, resolved or not, {sum(top < 1 for top in tops)} lie below and "
+        f"{sum(top >= 1 for top in tops)} above what was predicted, by a factor of "
+        f"{max(max(top, 1 / top) for top in tops):.2f} at the most."
+    )
+    told.append(UNCALIBRATED)
     for steps in (5_000, 40_000):
         if (slope := slope_at(data.outcomes, steps)) is not None:
             told.append(_slope_sentence(slope))
@@ -128,7 +112,7 @@ def _table(rows: list[tuple[Prediction, Outcome | None]]) -> str:
     ]
     for said, outcome in rows:
         case = said.case
-        where = _NAMES[case.data]
+        where = "MNIST"
         if case.role == "reported":
             where += f", width {case.hidden_widths[0]} (not judged)"
         found = "not yet" if outcome is None else outcome.measured

@@ -5,10 +5,9 @@ from functools import cache
 from typing import Any
 
 from noisescale.paper.bets import SIZES
-from noisescale.paper.claims import Verdict, all_claims, counts, headline, result_in_words
+from noisescale.paper.claims import Verdict, all_claims, counts, headline
 from noisescale.paper.readings import all_readings
 from noisescale.paper.report import Shown
-from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
 from noisescale.paper.stages import verdicts_of
@@ -21,9 +20,8 @@ def shown() -> dict[str, Shown]:
     found = {}
     for section in SECTIONS.values():
         if (kept := shipped(section)) is not None:
-            early = judge_first_seeds(section, kept.data)
             findings = section.judge(kept.data)
-            found[section.id] = Shown(findings, (), kept.data.at.seeds, False, "", early)
+            found[section.id] = Shown(findings, (), kept.data.at.seeds, "", "")
     return found
 
 
@@ -108,25 +106,6 @@ def readings_passage() -> str:
     return "\n".join(lines)
 
 
-def second_passage() -> str:
-    """Where second statistics, or the seeds that came later, would change a first verdict."""
-    rows = [row for row in judged()["second_statistics"] if row["primary"]]
-    changed = [row for row in rows if row["changes"]]
-    counted = f"Of {len(rows)} claims judged again {len(rows) - len(changed)} keep their verdict."
-    lines = [
-        *textwrap.wrap(f"{told_of_later_seeds(shown().values())} {counted} The others:", 108),
-        "",
-        "| claim | first | second | seeds 0 to 2 | measured |",
-        "|---|---|---|---|---|",
-    ]
-    for row in changed:
-        early = row["first_seeds"] or "five from the start"
-        lines.append(
-            f"| {row['id']} | {row['first']} | {row['second']} | {early} | {result_in_words(row)} |"
-        )
-    return "\n".join(lines)
-
-
 def figure_11_passage() -> str:
     """What figure 11 measured, in three tables; nothing while it is not shipped."""
     kept = shipped(SECTIONS["11"])
@@ -193,5 +172,4 @@ PASSAGES = {
     "own-claims": own_passage,
     "claim-links": links_passage,
     "readings": readings_passage,
-    "second-statistics": second_passage,
 }

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import noisescale as ns
-from noisescale.jobs.store import RunStore, salvage
+from noisescale.jobs.store import RunStore
 
 FEW = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -47,7 +47,7 @@ def whole(tmp_path_factory):
     st.binary(min_size=1, max_size=600),
     st.one_of(st.none(), st.floats(0.001, 0.999)),
 )
-def test_damage_is_told_and_what_is_saved_is_genuine(whole, start, new, cut):
+def test_damage_is_told_and_what_is_read_is_genuine(whole, start, new, cut):
     content = bytearray(whole)
     at = int(start * len(content))
     content[at : at + len(new)] = new
@@ -66,12 +66,8 @@ def look_at(path, content):
         assert "\n" not in str(told)
     else:
         assert len(frame) <= 200
+        assert set(frame["key"]) <= genuine
     assert path.read_bytes() == content  # looking changes nothing
-    try:
-        saved = salvage(path)
-    except ns.InputError:
-        return
-    assert {record["key"] for record in saved} <= genuine
 
 
 @FEW

@@ -8,7 +8,6 @@ from noisescale.paper import figure3, figure4, figure8
 from noisescale.paper.batches import PENALTIES, SIZES, late_steps
 from noisescale.paper.claims import Verdict, conclude
 from noisescale.paper.runs import Runs, updates_to
-from noisescale.paper.statistics import FIRST, SECOND
 from noisescale.uncertainty import mean_of
 from paper.circumstances import DECIDING, SMALL
 
@@ -100,9 +99,9 @@ def test_noise_leaves_it_undecided_and_small_scales_always_do():
     assert set(verdicts(judge_figure3(make_runs(cases), SMALL)).values()) == {U}
 
 
-@pytest.mark.parametrize(("noise", "first", "second"), [(2e-4, R, R), (0.01, R, U)])
-def test_noise_does_not_pass_for_a_gap_that_is_closed(noise, first, second):
-    """C14 before 300 updates: not surely there, against surely smaller than the margin."""
+@pytest.mark.parametrize("noise", [2e-4, 0.01])
+def test_a_gap_that_opens_late_is_not_surely_there_before(noise):
+    """C14 before 300 updates."""
 
     def opens_late(step):
         return 0.9 * step / (step + 10) + 0.06 * (step > 1_000)
@@ -116,8 +115,7 @@ def test_noise_does_not_pass_for_a_gap_that_is_closed(noise, first, second):
         draw=4,
     )
     data = figure3.Data(DECIDING, runs, runs)
-    found = [verdicts(figure3._judge(data, 1000, by))["C14"] for by in (FIRST, SECOND)]
-    assert found == [first, second]
+    assert verdicts(figure3._judge(data, 1000))["C14"] is R
 
 
 def test_a_curve_that_only_falls_has_no_minimum_inside():

@@ -14,30 +14,19 @@ from PIL import Image
 from scipy import stats
 from scipy.optimize import minimize
 
-from noisescale.errors import InputError
-from noisescale.jobs.store import RunStore
 from noisescale.noise.batch_law import PAPER_LAW
 from noisescale.paper import law
 from noisescale.paper.claims import Verdict
-from noisescale.paper.law_cases import CASES, FASHION, Case, Prediction, read_predictions
+from noisescale.paper.law_cases import CASES, Case, Prediction, read_predictions
 from noisescale.paper.law_outcomes import Slope, slope_at
 from noisescale.paper.runs import Runs
 from noisescale.paper.scaling import LADDER
-from noisescale.sweep import make_plan
 from noisescale.sweep.peak_error import shape
 from noisescale.uncertainty import Estimate
 from paper.circumstances import DECIDING
 
 TABLE = Path(write_predictions.TABLE)
 R, N, U = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED
-A, C = 40.0, 8.0  # of a data set that is not MNIST
-
-
-def best(case):
-    """The law with these constants, written once more."""
-    at = case.at
-    noise = A * at["learning_rate"] / (1 - at["momentum"]) * (at["n_train"] / 1000) ** 0.227
-    return (noise**4 + (C * at["n_train"] / at["steps"]) ** 4) ** 0.25
 
 
 def accuracy(sizes, top, rng):
@@ -46,89 +35,8 @@ def accuracy(sizes, top, rng):
     return np.maximum(0.9 - fall, 0.1) + rng.normal(0, 3e-4)
 
 
-def records(case, top, *, seeds=3):
-    """Finished runs of a setting at every rung of the ladder around its top."""
-    rng = np.random.default_rng(case.n_train)
-    sizes = [size for size in LADDER if 1 / 9 < size / top < 9]
-    fields = case.setting(top).fields | {"data": case.data, "n_test": None}
-    for run in make_plan(fields, grid={"batch_size": sizes}, seeds=seeds):
-        score = float(accuracy(run.batch_size, top, rng))
-        yield {
-            "key": run.key,
-            "config": run.canonical,
-            "status": "done",
-            "history": {"step": [run.steps], "test_accuracy": [score]},
-            "final": {"test_accuracy": score, "n_classes": 10},
-            "error": None,
-            "duration": 1.0,
-            "versions": {},
-            "host": "here",
-            "finished": "2026-01-01T00:00:00+00:00",
-        }
-
-
-@pytest.fixture
-def table(tmp_path):
-    """The committed table as it was before Fashion-MNIST's rows."""
-    committed = TABLE.read_bytes().splitlines(keepends=True)
-    path = tmp_path / "predictions.csv"
-    path.write_bytes(b"".join(line for line in committed if not line.startswith(b"fashion")))
-    return path
-
-
-@pytest.fixture(scope="module")
-def calibrated(tmp_path_factory):
-    """A store with both calibrating searches."""
-    folder = tmp_path_factory.mktemp("calibrated")
-    with RunStore(folder, write=True) as store:
-        for case in FASHION:
-            if case.role == "calibrating":
-                store.add(records(case, best(case)))
-    return folder
-
-
-def test_predictions_of_another_data_set_are_appended_and_nothing_else(calibrated, table, capsys):
-    before = table.read_bytes()
-    write_predictions.main([str(calibrated)], table=table)
-    after = table.read_bytes()
-    assert after.startswith(before)
-    rows = pd.read_csv(table)[len(CASES) :]
-    judged = [case for case in FASHION if case.role == "judged"]
-    assert list(zip(rows["n_train"], rows["steps"], strict=True)) == [
-        (case.n_train, case.steps) for case in judged
-    ]
-    for case, row in zip(judged, rows.itertuples(), strict=True):
-        assert row.predicted == pytest.approx(best(case), rel=0.15)
-        assert row.low < best(case) < row.high
-        assert row.power == PAPER_LAW.power.value
-    assert rows["scale"].iloc[0] == pytest.approx(A, rel=0.15)
-    assert rows["epochs"].iloc[0] == pytest.approx(C, rel=0.15)
-    assert "commit it before you run them" in capsys.readouterr().out
-    write_predictions.main([str(calibrated)], table=table)  # once is enough
-    write_predictions.main([], table=table)
-    assert table.read_bytes() == after
-
-
-def test_why_another_data_set_has_no_predictions_is_told(calibrated):
-    """Runs that end below the top, and runs that have it inside."""
-    cases = [case for case in FASHION if case.role == "calibrating"]
-    with RunStore(calibrated) as store:
-        keys = list(store.frame()["key"])
-        whole = Runs.of(store, keys)
-        frame = store.frame()
-        top = frame["n_train"].map({case.n_train: best(case) for case in cases})
-        below = Runs.of(store, list(frame[frame["batch_size"] < top]["key"]))
-    data = law.Data(DECIDING, [], whole, cases, below, [], [])
-    (told,) = law.uncalibrated(data)
-    assert told.startswith("On Fashion-MNIST the law could not be calibrated")
-    assert all(f"N = {case.n_train:,} and {case.steps:,} updates" in told for case in cases)
-    assert "the best size is the largest that was tried" in told
-    assert law.uncalibrated(law.Data(DECIDING, [], whole, cases, whole, [], [])) == ()
-    assert law.uncalibrated(law.Data(DECIDING, [], whole, [], None, [], ["not there"])) == ()
-
-
 def test_a_search_begins_at_its_prediction():
-    known, unknown = CASES[0], FASHION[0]
+    known, unknown = CASES[0], CASES[1]
     said = Prediction(known, 300.0, 200.0, 400.0, "epochs")
     first, second = law.searches([known, unknown], [said])
     assert first.start == 300.0
@@ -136,35 +44,13 @@ def test_a_search_begins_at_its_prediction():
     assert second.start == PAPER_LAW.predict(**unknown.at).value
 
 
-def test_an_unfinished_search_predicts_nothing(tmp_path, table):
-    first, second = (case for case in FASHION if case.role == "calibrating")
-    with RunStore(tmp_path, write=True) as store:
-        pass
-    with pytest.raises(InputError, match="not finished"):
-        write_predictions.main([str(tmp_path)], table=table)
-    with RunStore(tmp_path, write=True) as store:
-        store.add(records(first, best(first)))
-        store.add(list(records(second, best(second)))[:-30])
-    before = table.read_bytes()
-    with pytest.raises(InputError, match=r"not finished \(\d+ of \d+ runs are not there\)"):
-        write_predictions.main([str(tmp_path)], table=table)
-    with pytest.raises(InputError, match="not finished"):
-        write_predictions.main([str(tmp_path), "--seeds", "4"], table=table)
-    assert table.read_bytes() == before
-
-
-def test_what_was_run_already_is_not_predicted(calibrated, tmp_path, table):
-    case = next(case for case in FASHION if case.role == "judged")
-    with RunStore(tmp_path, write=True) as store:
-        store.add(list(records(case, best(case), seeds=1))[:1])
-    with pytest.raises(InputError, match="they came before their prediction"):
-        write_predictions.main([str(tmp_path)], table=table)
-
-
-def test_the_committed_rows_of_mnist_are_as_they_were_written(table, tmp_path):
+def test_the_committed_rows_are_as_they_were_written(tmp_path):
     again = tmp_path / "again.csv"
-    write_predictions.main([], table=again)
-    old, new = pd.read_csv(table), pd.read_csv(again)
+    write_predictions.main(table=again)
+    once = again.read_bytes()
+    write_predictions.main(table=again)  # once is enough
+    assert again.read_bytes() == once
+    old, new = pd.read_csv(TABLE), pd.read_csv(again)
     pd.testing.assert_frame_equal(old.drop(columns="fixed_on"), new.drop(columns="fixed_on"))
 
 
@@ -186,26 +72,15 @@ def frame(cases, tops):
     return pd.DataFrame(rows).assign(key=[str(k) for k in range(len(rows))])
 
 
-def measured(factors, *, fashion=None):
+def measured(factors):
     """Data in which every setting of the predictions is off by a factor."""
     written = {prediction.case: prediction for prediction in read_predictions()}
     cases = list(CASES)
     tops = [
         None if f is None else written[c].value * f for c, f in zip(cases, factors, strict=True)
     ]
-    others, elsewhere = [], None
-    if fashion is not None:
-        others = list(FASHION)  # two that calibrate, and three that were predicted
-        predictions = [
-            Prediction(case, best(case), best(case) / 1.3, best(case) * 1.3, "noise")
-            for case in others
-            if case.role == "judged"
-        ]
-        written |= {p.case: p for p in predictions}
-        tops_there = [best(c) * f for c, f in zip(others, (1, 1, *fashion), strict=True)]
-        elsewhere = Runs(frame(others, tops_there), pd.DataFrame(columns=["key"]))
     runs = Runs(frame(cases, tops), pd.DataFrame(columns=["key"]))
-    return law.Data(DECIDING, cases, runs, others, elsewhere, list(written.values()), [])
+    return law.Data(DECIDING, cases, runs, list(written.values()))
 
 
 NEAR = [1.0, 0.9, 1.1, 1.2, 0.85, 1.0, 1.1, 0.9, 1.0, 3.0]  # the last is only reported
@@ -223,7 +98,7 @@ NEAR = [1.0, 0.9, 1.1, 1.2, 0.85, 1.0, 1.1, 0.9, 1.0, 3.0]  # the last is only r
 def test_nine_settings_decide(factors, verdict):
     (judgement, other, *_) = law.judge(measured(factors)).judgements
     assert (judgement.id, judgement.verdict) == ("C45", verdict)
-    assert (other.id, other.verdict) == ("C46", U)  # not measured
+    assert (other.id, other.verdict) == ("C46", U)
 
 
 def test_a_peak_that_is_not_resolved_counts_by_the_neighbours_of_the_best_size():
@@ -232,13 +107,6 @@ def test_a_peak_that_is_not_resolved_counts_by_the_neighbours_of_the_best_size()
     said, peak = outcome.prediction.value, outcome.peak
     assert outcome.miss == max(peak.best_low / said, said / peak.best_high, 1.0)
     assert "not resolved" in outcome.measured
-
-
-@pytest.mark.parametrize(("factors", "verdict"), [((1, 1.2, 0.8), R), ((1, 1, 1.9), N)])
-def test_all_three_on_another_data_set_decide(factors, verdict, monkeypatch):
-    monkeypatch.setattr(law, "fashion_law", lambda data: None)  # only reported, and slow to fit
-    judgement = law.judge(measured(NEAR, fashion=factors)).judgements[1]
-    assert (judgement.id, judgement.verdict) == ("C46", verdict)
 
 
 @pytest.mark.parametrize(
@@ -318,20 +186,20 @@ def test_slopes_are_weighted_least_squares_with_the_peaks_errors():
 
 def test_a_setting_that_was_not_predicted_decides_nothing():
     data = measured(NEAR)
-    some = law.Data(DECIDING, data.cases, data.runs, [], None, data.predictions[1:], [])
+    some = law.Data(DECIDING, data.cases, data.runs, data.predictions[1:])
     assert law.judge(some).judgements[0].verdict == U
 
 
 def test_the_picture_shows_every_setting_that_was_predicted():
-    (picture,) = law.draw(measured(NEAR, fashion=(1, 1, 1)))
-    assert picture.alt.count("predicted") == len(CASES) + 3 + 1
+    (picture,) = law.draw(measured(NEAR))
+    assert picture.alt.count("predicted") == len(CASES) + 1
     assert "<svg" in picture.svg
-    empty = law.Data(DECIDING, [], measured(NEAR).runs, [], None, [], [])
+    empty = law.Data(DECIDING, [], measured(NEAR).runs, [])
     assert law.draw(empty) == ()
 
 
 def test_the_pages_tell_what_came_out(monkeypatch, tmp_path):
-    data = measured(NEAR, fashion=(1, 1.2, 1.9))
+    data = measured(NEAR)
     monkeypatch.setattr(pages, "law_data", lambda: data)
     monkeypatch.setattr(pages, "law_source", lambda: "these runs")
     passage = pages.law_passage()
@@ -339,17 +207,14 @@ def test_the_pages_tell_what_came_out(monkeypatch, tmp_path):
     for sentence in (
         "On MNIST 9 of 9 predictions are within a factor of 1.5 of what was measured",
         "(C45: reproduced)",
-        "and alpha stayed, 2 of 3 predictions are within",
-        "(C46: not reproduced)",
+        "C46 has no predictions and cannot get any",
         "With 40,000 updates the slope of ln B_opt against ln N is",
         "R20, which asks for 20 of both ratios at 40,000 updates: reproduced.",
         "lie below and",
         "](law.png)",
         "| MNIST, width 200 (not judged) | 0.1 | 0.9 | 1,000 | 10,000 |",
-        "| Fashion-MNIST | 0.1 | 0.9 | 60,000 | 10,000 |",
     ):
         assert sentence in text
-    assert passage.count("| Fashion-MNIST |") == 3
     assert "9 of 9 came out within a factor of 1.5" in " ".join(pages.law_in_short().split())
     pages.draw_law(data, tmp_path / "law.png")
     with Image.open(tmp_path / "law.png") as picture:
@@ -359,7 +224,7 @@ def test_the_pages_tell_what_came_out(monkeypatch, tmp_path):
 def test_a_case_is_found_by_all_that_it_says():
     wide, narrow = Case(1.0, 0.9, 1_000, 10_000), CASES[-1]
     both = Runs(frame([wide, narrow], [20.0, 60.0]), pd.DataFrame(columns=["key"]))
-    data = law.Data(DECIDING, [wide, narrow], both, [], None, [], [])
+    data = law.Data(DECIDING, [wide, narrow], both, [])
     tops = [outcome.peak.corrected.value for outcome in data.outcomes]
     assert tops == pytest.approx([20.0, 60.0], rel=0.1)
     assert math.isclose(tops[1] / tops[0], 3, rel_tol=0.15)

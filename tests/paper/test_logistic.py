@@ -1,5 +1,4 @@
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,63 +102,6 @@ def test_borderline_shapes():
     assert not falls(np.array([0.4, 0.3, 0.2]))
     assert not figure2._above_then_below(np.array([0.1, 0.8, 0.5]))
     assert not figure2._three_regimes(np.array([-5, 3, -500, -1]))
-
-
-def judged_again(section, true, random):
-    """By the second statistics, five seeds that differ a little."""
-    wave = 1 + 0.01 * np.arange(-2, 3)[:, None]
-
-    def varied(along):
-        columns = {name: getattr(along, name) * wave for name in ("margin", "E")}
-        return replace(along, **columns)
-
-    curves_by = {
-        ("raw pixels", "informative"): varied(curves(seeds=5, **true)),
-        ("raw pixels", "random"): varied(random_curves(seeds=5, **random)),
-    }
-    data = SimpleNamespace(at=DECIDING, curves=curves_by)
-    return {j.id: j.verdict for j in section._judge_again(data, "raw pixels")}
-
-
-def test_second_statistics_reproduce_curves_as_in_the_paper():
-    for section, n in ((figure1, 5), (figure2, 5)):
-        found = judged_again(section, {}, {})
-        assert len(found) == n
-        assert set(found.values()) == {Verdict.REPRODUCED}, found
-
-
-@pytest.mark.parametrize(
-    ("section", "claim", "true", "random"),
-    [
-        (figure1, "C02", {}, {"train_accuracy": np.full(57, 0.99)}),
-        (figure2, "C08", {}, {"E": np.linspace(2, 500, 57)}),  # rises
-        (figure2, "C08", {}, {"E": 500 * np.exp(-np.log10(P) - 8) - 3}),  # ends below zero
-        (figure2, "C08", {}, {"E": np.full(57, -0.1)}),  # nowhere large
-        (figure2, "C09", {"test_cross_entropy": np.linspace(0.1, 0.2, 57)}, {}),
-        (figure2, "C09", {"test_cross_entropy": np.linspace(2, 1, 57)}, {}),
-        (figure2, "C10", {"E": np.linspace(-100.0, -0.1, 57)}, {}),  # not positive at first
-        (figure2, "C10", {"E": np.linspace(100.0, 1, 57)}, {}),  # never negative
-        (figure2, "C10", {"E": np.linspace(100.0, -90, 57)}, {}),  # does not come back
-    ],
-)
-def test_second_statistics_of_curves_that_break_a_claim(section, claim, true, random):
-    assert judged_again(section, true, random)[claim] is Verdict.NOT_REPRODUCED
-
-
-def test_second_statistics_want_a_whole_interval():
-    weak = np.log(2) * np.array([3.0, 4.0, 0.5, 20.0, 1.5])  # above on average, not surely
-    true = curves(seeds=5)
-    true.test_cross_entropy[:, 0] = weak
-    data = SimpleNamespace(
-        at=DECIDING,
-        curves={
-            ("raw pixels", "informative"): true,
-            ("raw pixels", "random"): random_curves(seeds=5),
-        },
-    )
-    found = {j.id: j for j in figure2._judge_again(data, "raw pixels")}
-    assert found["C09"].verdict is Verdict.UNDECIDED
-    assert found["C09"].measured["at the weakest prior"] == pytest.approx(weak.mean(), rel=1e-3)
 
 
 def test_one_seed_that_does_not_memorise_leaves_c02_undecided():

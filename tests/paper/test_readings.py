@@ -1,4 +1,4 @@
-"""Second readings and second statistics, on data whose truth is known."""
+"""Second readings and their statistics, on data whose truth is known."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,6 @@ from noisescale.evidence.linear.path import lambda_path
 from noisescale.evidence.linear.regression import linear_problem
 from noisescale.paper import (
     SECTIONS,
-    appendix_d,
     figure3,
     figure8,
     figure9,
@@ -27,15 +26,13 @@ from noisescale.paper.batches import PENALTIES, SIZES, late_steps
 from noisescale.paper.claims import Judgement, Verdict, all_claims, entries
 from noisescale.paper.footnote import Footnote
 from noisescale.paper.logistic import LABELS
-from noisescale.paper.matched import DOUBLED, MATCHED
+from noisescale.paper.matched import DOUBLED, MATCHED, paired_ratios
 from noisescale.paper.posterior_draws import Draws
 from noisescale.paper.reading_curvature import Trajectory, matched_ratio
 from noisescale.paper.readings import all_readings, meanings, overall, reading_entries, verdicts_on
-from noisescale.paper.scaling import judge_slope_again
-from noisescale.paper.second import judge_first_seeds, second_statistics, told_of_later_seeds
-from noisescale.paper.section import Findings
+from noisescale.paper.scaling import slope_of
 from noisescale.paper.shipped import shipped
-from noisescale.paper.statistics import FIRST, SECOND
+from noisescale.paper.statistics import SLOPES, above, inside
 from noisescale.seeds import random_stream
 from noisescale.uncertainty import Estimate, mean_of
 from paper.circumstances import DECIDING
@@ -152,74 +149,25 @@ class TestStatistics:
         # Student's t: 2.776 standard errors of five values at 95 %, 4.604 at 99 %.
         for k, at_95, at_99 in ((2.7, None, None), (2.8, True, None), (4.7, True, True)):
             estimate = Estimate(k, 1.0, n=5)
-            assert SECOND.above(estimate, 0, by=2) is at_95
-            assert SECOND.above(estimate, 0, by=3) is at_99
-            assert FIRST.above(estimate, 0, by=2) is True
-        assert SECOND.above(Estimate(-2.8, 1.0, n=5), 0, by=2) is False
+            assert above(estimate, 0, by=2) is at_95
+            assert above(estimate, 0, by=3) is at_99
+        assert above(Estimate(-2.8, 1.0, n=5), 0, by=2) is False
 
     def test_a_bound_is_kept_by_the_whole_interval(self):
         near, far = Estimate(1.04, 0.01, n=5), Estimate(1.2, 0.01, n=5)
-        assert (FIRST.inside(near, high=1.05), SECOND.inside(near, high=1.05)) == (True, None)
-        assert (FIRST.inside(far, high=1.05), SECOND.inside(far, high=1.05)) == (False, False)
-        assert SECOND.inside(Estimate(1.0, 0.01, n=5), 0.9, 1.05) is True
-        assert SECOND.inside(Estimate(1.0), 0.9, 1.05) is None  # one seed knows no interval
+        assert inside(near, high=1.05) is None
+        assert inside(far, high=1.05) is False
+        assert inside(Estimate(1.0, 0.01, n=5), 0.9, 1.05) is True
+        assert inside(Estimate(1.0), 0.9, 1.05) is None  # one seed knows no interval
 
     @pytest.mark.parametrize(
-        ("slope", "error", "verdict"), [(1.0, 0.01, R), (1.0, 0.2, U), (0.5, 0.01, N)]
+        ("slope", "error", "verdict"), [(1.0, 0.01, True), (1.0, 0.2, None), (0.5, 0.01, False)]
     )
     def test_a_noisy_slope_does_not_pass(self, slope, error, verdict):
         x = 3.0 ** np.arange(5)
         tops = [(at, Estimate(20 * at**slope, 20 * at**slope * error)) for at in x]
-        assert judge_slope_again(DECIDING, "C33", tops, fewest=4).verdict is verdict
-        assert judge_slope_again(DECIDING, "C33", tops[:3], fewest=4).verdict is U
-
-    def test_rows_say_where_a_verdict_would_change(self):
-        first = Judgement("C24", N, 1.06, convention="divided")
-        findings = Findings("", (first,), second=(replace(first, verdict=U),))
-        shown = SimpleNamespace(judgements=(first,), early=(first,), findings=findings, seeds=5)
-        (row,) = second_statistics([shown])
-        assert (row["first"], row["second"], row["first_seeds"]) == (N, U, N)
-        assert row["changes"]
-        assert row["seeds"] == 5
-
-    def test_what_later_seeds_changed_is_told(self):
-        first, other = Judgement("C24", N, 1.06), Judgement("C23", R, 0.1)
-        aside = Judgement("C23", N, 0.1, convention="undivided", primary=False)
-        now = (first, other, replace(aside, verdict=R))
-        same, changed = (
-            SimpleNamespace(judgements=now, early=(first, one, aside))
-            for one in (other, replace(other, verdict=U))
-        )
-        assert "of 2 claims" in told_of_later_seeds([same])
-        assert told_of_later_seeds([same]).endswith("changed none.")
-        assert told_of_later_seeds([changed]).endswith("changed C23 (undecided, now reproduced).")
-
-    def test_the_first_seeds_alone(self):
-        gap = np.array([0.02, 0.02, 0.02, -0.02, -0.02])  # the last two seeds say otherwise
-        runs = make_runs(
-            [
-                ({"batch_size": 30}, rise(0.90, 10), falling),
-                ({"batch_size": 1000}, rise(0.90, 10), falling),
-            ]
-        )
-        small = runs.frame["batch_size"] == 30
-        runs.frame.loc[small, "test_accuracy"] += gap[runs.frame.loc[small, "seed"]]
-        section = SECTIONS["3"]
-        data = figure3.Data(DECIDING, runs, runs)
-        whole = {j.id: j.verdict for j in section.judge(data).judgements}
-        early = {j.id: j.verdict for j in judge_first_seeds(section, data)}
-        assert (whole["C34"], early["C34"]) == (R, N)
-        assert judge_first_seeds(section, replace(data, at=THREE)) == ()
-        assert judge_first_seeds(SECTIONS["1"], data) == ()
-
-    def test_the_first_seeds_of_what_has_several_entries_a_seed(self):
-        """Figure 9 keeps the shapes of a hundred entries a seed."""
-        data = shipped(SECTIONS["9"]).data
-        (early,) = judge_first_seeds(SECTIONS["9"], data)
-        three = [
-            np.mean([shape.n_modes >= 2 for shape in shapes]) for shapes in data.over_examples[:3]
-        ]
-        assert early.measured["share with two modes"] == pytest.approx(np.mean(three), rel=1e-3)
+        assert inside(slope_of(tops), *SLOPES) is verdict
+        assert slope_of(tops[:2]) is None
 
 
 @pytest.mark.parametrize(("opens", "verdict"), [(1_000, R), (100, N), (6_000, N)])
@@ -331,14 +279,13 @@ class TestFootnote:
     def test_the_spread_without_the_cliff_keeps_the_peak(self):
         found = self.footnote(cliff=True)
         assert found.over_size.n_resolved == 3
-        assert found.judge_again().verdict is U  # three of the four that it asks for
         judged = found.judge_without_cliff()
         assert judged.measured["batch sizes used"] == 4
         assert judged.measured["slope"] == pytest.approx(1, abs=0.15)
 
     def test_clean_peaks_are_used_by_both(self):
         found = self.footnote(cliff=False)
-        assert (found.judge_again().verdict, found.judge_without_cliff().verdict) == (R, R)
+        assert found.judge_without_cliff().verdict is R
         few = replace(found, at=THREE)
         assert few.judge_without_cliff().verdict is U
 
@@ -448,17 +395,13 @@ def test_equal_noise_scales_at_small_steps(factors, noise, verdict):
 
 def test_settings_are_paired_within_a_seed():
     # Seeds differ by a factor of two: blocks of all seeds together hide what pairs show.
-    networks = [
-        appendix_d.Fluctuations(1.0, 1.0, one)
-        for one in shown(lambda s: 1.1 if s.batch_size == 100 else 1.0, noise=1e-3)
-    ]
-    data = appendix_d.Data(DECIDING, {}, networks)
-    parts = {"quadratic, closed form": True}
-    judged = appendix_d._judge_paired(data, parts, 1.0)
-    assert judged.measured["network, equal g agree"] is False
-    assert judged.measured["network, twice g differ"] is True
-    assert judged.uncertainty["pairs that surely differ"] == "4 of 6"
-    assert {s.kind for s in networks[0].shown} == {MATCHED, DOUBLED}
+    seeds = shown(lambda s: 1.1 if s.batch_size == 100 else 1.0, noise=1e-3)
+    by_seed = [{s: blocks for s, blocks in one.items() if s.small_step(1.0)} for one in seeds]
+    equal, twice = paired_ratios(by_seed), paired_ratios(by_seed, DOUBLED)
+    assert [inside(r.interval(0.99), 0.99, 1.01) for r in equal.values()].count(False) == 4
+    assert len(equal) == 6
+    assert all(above(ratio, 1.01, by=3) for ratio in twice.values())
+    assert {s.kind for s in seeds[0]} == {MATCHED, DOUBLED}
 
 
 class TestCurvature:
@@ -530,4 +473,4 @@ def test_skewed_samples_with_one_mode_show_two():
     assert figure9.skewed_control(500, 3.0) > 0.9
     assert figure9.skewed_control(500, 0.01) < figure9.skewed_control(500, 3.0)
     share = mean_of(np.full(5, 0.95) + 0.01 * rng.normal(size=5))
-    assert SECOND.inside(share, 0.5) is True
+    assert inside(share, 0.5) is True

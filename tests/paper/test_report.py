@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import noisescale as ns
 from noisescale.data import DataWarning
 from noisescale.errors import InputError
 from noisescale.paper import SECTIONS, redraw, run_paper
@@ -41,7 +40,7 @@ def test_what_is_written(report):
     assert made.index == out / "index.html"
     assert json.loads((out / "claims.json").read_text()) == made.claims
     head = {"schema", "version", "scale", "data", "seeds", "seconds"}
-    lists = {"claims", "readings", "meanings", "second_statistics"}
+    lists = {"claims", "readings", "meanings"}
     assert head | lists <= set(made.claims)
     assert all(set(row) >= ENTRY for row in made.claims["claims"])
     drawn = {
@@ -146,7 +145,7 @@ def test_everything_from_data_is_escaped():
     both = {"units": shown}
     page = render(claims, both, both, verdicts_of(both), [section], f"key\n{evil}\n")
     assert evil not in page
-    assert page.count("<script") == 2  # the page's own, and the playground's data
+    assert page.count("<script") == 1
 
 
 def test_readings_stand_beside_the_first_verdicts(report):
@@ -338,85 +337,3 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 def test_sections_are_keyed_by_their_id():
     assert all(key == section.id for key, section in SECTIONS.items())
-
-
-@pytest.fixture(scope="module")
-def page(report, chromium):
-    """The report in a real browser, with what it logged and asked the network for."""
-    chromium.open(report[0].index.as_uri())
-    return chromium
-
-
-class TestBrowser:
-    def test_no_error_and_no_network(self, page):
-        assert page.complaints == []
-        assert page.requests == []
-
-    def test_the_pointer_shows_the_nearest_value(self, page):
-        at = page.run(
-            "(() => { const c = document.querySelector('.picture .values circle');"
-            "c.scrollIntoView({ block: 'center', behavior: 'instant' });"
-            "const b = c.getBoundingClientRect();"
-            "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        )
-        page.mouse("mouseMoved", at)
-        told = page.run("document.querySelector('.at-pointer').innerText").splitlines()
-        assert [line.partition(": ")[0] for line in told[-2:]] == [
-            "gradient updates",
-            "test accuracy",
-        ]
-        page.mouse("mouseMoved", (1, 1))
-        assert page.run("document.querySelector('.at-pointer').hidden")
-
-    def test_the_calculator_computes_what_the_library_does(self, page):
-        for rate, size, n, m in (
-            (0.1, 256, 50_000, 0.9),
-            (0.37, 7, 1_000, 0.0),
-            (2.5, 999, 1_000, 0.95),
-            (1.0, 60, 60, 0.5),
-        ):
-            page.fill(learning_rate=rate, batch_size=size, n_train=n, momentum=m)
-            assert page.shown("g") == ns.noise_scale(rate, size, n, m)
-            assert page.shown("approximate") == ns.noise_scale(rate, size, n, m, approximate=True)
-
-    def test_the_calculator_keeps_the_noise_scale(self, page):
-        recipe = ns.Recipe(learning_rate=0.2, batch_size=64, n_train=10_000, momentum=0.8)
-        page.fill(learning_rate=0.2, batch_size=64, n_train=10_000, momentum=0.8, new_batch=300)
-        for name, rule in (("linear", "linear"), ("exact", "exact")):
-            moved = recipe.scaled_to(batch_size=300, rule=rule)
-            assert page.shown(name) == pytest.approx(moved.learning_rate, rel=1e-12)
-        moved = recipe.scaled_to(batch_size=300, via="momentum")
-        assert page.shown("via_momentum") == pytest.approx(moved.momentum, rel=1e-12)
-
-    def test_the_calculator_says_what_is_wrong(self, page):
-        page.fill(batch_size=100, n_train=50)
-        assert page.run("document.querySelector('output[name=g]').value") == "B cannot exceed N"
-
-    def test_sliders_move_the_numbers(self, page):
-        page.run(
-            "(() => { const s = document.querySelector('input[data-for=n_train]');"
-            "s.value = 4; s.dispatchEvent(new Event('input')); })()"
-        )
-        assert page.run("document.querySelector('input[name=n_train]').value") == "10000"
-
-    @pytest.mark.parametrize("width", [375, 1280])
-    def test_nothing_sticks_out_sideways(self, page, width):
-        page.resize(width)
-        assert page.run("document.documentElement.scrollWidth") <= width
-
-    def test_sections_and_pictures_are_there(self, page):
-        shown = page.run("[...document.querySelectorAll('section')].map(s => s.id)")
-        run = {f"section-{name}" for name, section in SECTIONS.items() if not section.reading}
-        assert run | {"readings"} <= set(shown)
-        broken = page.run(
-            "[...document.images].filter(i => !i.complete || i.naturalWidth === 0).length"
-        )
-        assert broken == 0
-        assert page.run("[...document.images].every(i => i.alt.length > 40)")
-
-    def test_every_control_has_a_name(self, page):
-        nameless = page.run(
-            "[...document.querySelectorAll('input')].filter("
-            "i => !(i.labels.length || i.ariaLabel)).length"
-        )
-        assert nameless == 0

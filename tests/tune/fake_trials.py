@@ -5,8 +5,8 @@ import pandas as pd
 
 import noisescale as ns
 from noisescale.jobs.progress import Progress
-from noisescale.tune.margin import MarginTuner
-from noisescale.tune.procedure import Plan, Tuner
+from noisescale.tune.margin import Tuner
+from noisescale.tune.procedure import Plan
 from noisescale.tune.scores import Budget
 
 N_TRAIN = 10_000
@@ -61,5 +61,4 @@ def tune(trials, *, tolerance=0.002, first=None, **options):
         | {"seeds": 3, "max_seeds": 9, "tolerance": tolerance}
         | options,
     )
-    made = Tuner if tolerance is None else MarginTuner
-    return made(plan, trials, Progress(), []).run()
+    return Tuner(plan, trials, Progress(), []).run()

@@ -142,7 +142,7 @@ class TestWithATolerance:
         for tolerance in (1.0, None):
             found = compare(candidate, reference, tolerance)
             assert found.finding == finding
-            assert reason(found, candidate).startswith(told)
+            assert reason(found, candidate, {}).startswith(told)
         assert found.n_seeds > 1 or seeds_to_decide(found, 1.0, 99) is None
 
 

@@ -145,9 +145,8 @@ class TestStage4:
 class TestBrokenRuns:
     """NaN from a recipe's own runs: it is never what is recommended."""
 
-    @pytest.mark.parametrize("tolerance", [TAU, None])
     @pytest.mark.parametrize("from_seed", [0, 1])
-    def test_at_the_fitted_optimum_the_best_observed_is_the_start(self, tolerance, from_seed):
+    def test_at_the_fitted_optimum_the_best_observed_is_the_start(self, from_seed):
         grid = (8, 16, 32, 64, 128, 256, 512)
 
         def broken(recipe, seed):
@@ -157,20 +156,19 @@ class TestBrokenRuns:
         def score(recipe):  # best at 45, between the sizes that are tried
             return 0.9 - 0.02 * math.log(recipe.batch_size / 45) ** 2
 
-        found = tune(FakeTrials(score, 1e-5, broken=broken), tolerance=tolerance)
+        found = tune(FakeTrials(score, 1e-5, broken=broken), tolerance=TAU)
         assert found.start.batch_size in (32, 64)
         why = next(d.why for d in found.trail if d.accepted)
         assert f"but B = 45 gave no score in {3 - from_seed} of 3 seeds: the best observed" in why
         assert not broken(found.recipe, 2)
 
-    @pytest.mark.parametrize("tolerance", [TAU, None])
     @pytest.mark.parametrize("when", [3, 9, 12])
-    def test_a_start_that_breaks_down_in_later_seeds_is_not_recommended(self, tolerance, when):
+    def test_a_start_that_breaks_down_in_later_seeds_is_not_recommended(self, when):
         def broken(recipe, seed):
             return recipe.batch_size <= 34 and recipe.batch_size > 20 and seed >= when
 
         # Differences that are close, so that more seeds are asked for.
-        found = tune(FakeTrials(just_too_much, TAU, 1, broken), tolerance=tolerance)
+        found = tune(FakeTrials(just_too_much, TAU, 1, broken), tolerance=TAU)
         asked = max(d.n_seeds for d in found.trail)
         if found.recipe.batch_size <= 34 and asked <= when:
             return  # it was never seen to break down
@@ -198,7 +196,7 @@ class TestBrokenRuns:
     def test_where_everything_breaks_down_there_is_nothing_to_recommend(self):
         trials = FakeTrials(free, 1e-5, broken=lambda r, seed: seed >= 3 or r.batch_size < 512)
         with pytest.raises(ns.InputError, match="no score at any learning rate"):
-            tune(trials, tolerance=None)
+            tune(trials)
 
 
 class TestRealTrials:

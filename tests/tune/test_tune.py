@@ -38,7 +38,7 @@ def engine():
 @pytest.fixture
 def tune(engine):
     def call(train, **options):
-        usual = {"epochs": 10, "executor": engine, "tolerance": None}
+        usual = {"epochs": 10, "executor": engine, "confirm": False}
         return ns.tune_large_batch(train, N_TRAIN, **usual | options)
 
     return call
@@ -46,9 +46,7 @@ def tune(engine):
 
 @pytest.fixture(scope="module")
 def found(engine):
-    return ns.tune_large_batch(
-        functions.peaked, N_TRAIN, epochs=10, tolerance=None, executor=engine
-    )
+    return ns.tune_large_batch(functions.peaked, N_TRAIN, epochs=10, confirm=False, executor=engine)
 
 
 def test_finds_the_peak_then_grows_until_each_quantity_costs_accuracy(found):
@@ -57,27 +55,27 @@ def test_finds_the_peak_then_grows_until_each_quantity_costs_accuracy(found):
     assert found.start.batch_size == pytest.approx(50, rel=0.1)
     assert found.recipe.learning_rate == pytest.approx(0.9)
     assert found.recipe.momentum == pytest.approx(1 - 0.1 / 3)
-    assert found.recipe.batch_size == 27 * found.start.batch_size
-    assert found.recipe.kept("linear") == pytest.approx(found.start.kept("linear"))
+    assert found.recipe.batch_size == round(1.5 * 27 * found.start.batch_size)
+    grown = [d.recipe for d in found.trail if d.stage == 2 and d.accepted]
+    assert grown[-1].batch_size == 27 * found.start.batch_size
+    assert grown[-1].kept("linear") == pytest.approx(found.start.kept("linear"))
     assert found.complete
     assert found.updates_before == round(10 * N_TRAIN / found.start.batch_size)
     assert found.updates_after == round(10 * N_TRAIN / found.recipe.batch_size)
-    assert found.conclusion.startswith("A batch 27 times as large scores no less")
     stages = [(d.stage, d.changed, d.accepted) for d in found.trail]
     assert (2, "learning_rate", False) in stages
     assert (2, "momentum", False) in stages
-    assert sum(d.stage == 3 for d in found.trail) == 4
-    rejected = next(d for d in found.trail if d.changed == "learning_rate" and not d.accepted)
+    rejected = next(d for d in found.trail if d.stage == 2 and not d.accepted)
     assert rejected.difference < -0.03
-    assert "falls beyond its noise" in rejected.why
+    assert "loses more than the tolerance" in rejected.why
 
 
 def test_prints_the_recipe_and_every_decision(found):
     told = repr(found)
-    assert told.startswith("B = 1")
+    assert told.startswith("B = 2")
     assert "Projected speed-up by devices" in told
     assert "the score peaks at B = " in told
-    assert "no fall beyond its noise" in told
+    assert "no worse, within the tolerance" in told
     assert "beyond the 3 up to which the rule was seen to hold" in told  # the recipe's own note
 
 
@@ -99,19 +97,8 @@ def test_speedup_follows_the_timings(found):
     assert many == pytest.approx(limit, rel=1e-3)
 
 
-def test_noise_that_hides_everything_is_said(tune):
-    found = tune(functions.noisy, max_seeds=5)  # a spread of 0.1, differences of a few hundredths
-    first = next(d for d in found.trail if d.stage == 1 and d.accepted)
-    assert "no peak is resolved" in first.why
-    unseen = float(re.search(r"a loss below about ([\d.]+) would not", found.conclusion)[1])
-    assert 0.05 < unseen < 0.5
-    close = [d for d in found.trail if "more seeds did not tell" in d.why]
-    assert close
-    assert all(d.n_seeds == 5 and not d.accepted for d in close)
-
-
 def test_flat_scores_end_at_the_largest_batch(tune):
-    found = tune(functions.flat, largest_batch=2_000)
+    found = tune(functions.flat, largest_batch=2_000, tolerance=0.05)
     assert found.recipe.batch_size == 2_000
     assert "up to the largest batch allowed" in found.conclusion
 
@@ -128,7 +115,7 @@ def test_falling_scores_stay_at_the_smallest_batch(tune):
     found = tune(functions.falling)
     assert found.start.batch_size == found.recipe.batch_size == 1
     assert "higher learning rate" in next(d for d in found.trail if d.accepted).why
-    assert found.conclusion.startswith("No larger batch keeps the score")
+    assert found.conclusion.startswith("No larger batch was shown to lose less")
 
 
 def test_reduces_a_learning_rate_at_which_training_is_not_stable(tune):
@@ -387,7 +374,6 @@ class TestCommand:
             "10000",
             "--epochs",
             "10",
-            "--no-margin",
             "--json",
             "--plot",
             "trail.svg",
@@ -398,12 +384,12 @@ class TestCommand:
         assert (tmp_path / "trail.svg").exists()
         assert (tmp_path / "tune-runs" / "runs.sqlite").exists()
         again = self.run(
-            *("tune_functions:talking", "--n-train", "10000", "--epochs", "10", "--no-margin"),
+            *("tune_functions:talking", "--n-train", "10000", "--epochs", "10"),
             cwd=tmp_path,
         )
         assert again.stdout.startswith("B = ")
         assert "stage 1: B = " in again.stderr  # what was decided, and why
-        assert "falls beyond its noise" in again.stderr
+        assert "loses more than the tolerance" in again.stderr
         assert "runs to make" not in again.stderr
 
     @pytest.mark.parametrize("out", ["store", "store/runs.sqlite", "store/mine.sqlite"])

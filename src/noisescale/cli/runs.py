@@ -1,6 +1,5 @@
 """``noisescale runs DIR``: a store's runs, filtered, listed, exported."""
 
-import json as jsonlib
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,9 @@ def runs(
     ],
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEST", help="Only runs with, say, 'batch_size<=30'. Repeatable."),
+        typer.Option(
+            metavar="TEST", help="Only runs with, say, 'batch_size<30 and seed=0'. Repeatable."
+        ),
     ] = None,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help="Order by this column.")] = "finished",
     limit: Annotated[int, typer.Option(help="Show so many rows at the most.")] = 50,
@@ -33,30 +34,18 @@ def runs(
     curves: Annotated[
         bool, typer.Option("--curves", help="Export a row an evaluation, not a row a run.")
     ] = False,
-    salvage: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="NEW",
-            callback=check_path,
-            help="Copy what a damaged store still holds to a new one.",
-        ),
-    ] = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """List, filter and export the runs of a store; it may be in use."""
     from noisescale.cli.runs_table import runs_table
-    from noisescale.jobs.store import RunStore, copy_readable
+    from noisescale.jobs.store import RunStore
     from noisescale.sweep.listing import choose, export_frame, to_json
 
     check_whole("limit", limit, at_least=1)
     if curves and export is None:
         raise InputError("--curves goes with --export: say where to write them.")
-    if salvage is not None:
-        count = copy_readable(store, salvage)
-        print(jsonlib.dumps({"salvaged": count}) if json else f"{count} runs saved in {salvage}")
-        return
     with RunStore(store) as opened:
         frame = choose(opened.frame(), where or [], sort)
         if export is not None:

@@ -13,8 +13,6 @@ from noisescale.errors import InputError
 from noisescale.jobs.progress import show_progress
 from noisescale.text import printable
 
-_TOLERANCE = 0.002
-
 
 def tune(
     function: Annotated[
@@ -31,12 +29,8 @@ def tune(
         typer.Option(help="Training examples, N. Default: the function's own n_train, if any."),
     ] = None,
     tolerance: Annotated[
-        float | None,
-        typer.Option(help="The loss of score that you accept, shown at 95 %. Default: 0.002."),
-    ] = None,
-    no_margin: Annotated[
-        bool, typer.Option("--no-margin", help="Instead: no fall that is told from noise.")
-    ] = False,
+        float, typer.Option(help="The loss of score that you accept, shown at 95 %.")
+    ] = 0.002,
     no_confirm: Annotated[
         bool, typer.Option("--no-confirm", help="Do not test the result again on fresh seeds.")
     ] = False,
@@ -92,9 +86,6 @@ def tune(
     """The largest batch that costs no accuracy, with its learning rate and momentum."""
     from noisescale.tune import tune_large_batch
 
-    if no_margin and tolerance is not None:
-        raise InputError("--no-margin takes no --tolerance: give one of them.")
-    margin = _TOLERANCE if tolerance is None else tolerance
     train = load_function("the training function", function)
     size = getattr(train, "n_train", None) if n_train is None else n_train
     if size is None:
@@ -107,7 +98,7 @@ def tune(
             train,
             size,
             epochs=epochs,
-            tolerance=None if no_margin else margin,
+            tolerance=tolerance,
             confirm=not no_confirm,
             start=start,
             learning_rate=learning_rate,

@@ -8,7 +8,7 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -200,6 +200,11 @@ class RunStore:
             return pd.DataFrame(columns=["key", "step"])
         return pd.concat(parts, ignore_index=True)
 
+    def records(self, keys: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """The stored runs as :meth:`add` takes them, for another store."""
+        with self._reporting():
+            return sound(self._rows(keys), _record)
+
     def _rows(self, keys: Iterable[str] | None, columns: str = "*") -> Iterator[Row]:
         chosen: str = ""
         values: tuple[str, ...] = ()
@@ -251,8 +256,8 @@ class RunStore:
         if isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError, InputError)):
             return InputError(f"the store {self.path} cannot be used: {reason}.")
         return InputError(
-            f"the store {self.path} is damaged ({reason}): {len(salvage(self.path))} of its runs "
-            f"can be read; keep them with `noisescale runs {self.path} --salvage NEW.sqlite`."
+            f"the store {self.path} is damaged ({reason}): put back a copy of it, or move it away, "
+            "and what is missing runs again."
         )
 
 
@@ -317,38 +322,12 @@ def check_file(path: Path, *, may_be_missing: bool) -> None:
         )
 
 
-def salvage(path: Path | str) -> list[dict[str, Any]]:
-    """The records of a damaged store that can still be read and are what their key says."""
-    path = store_path(path)
-    check_file(path, may_be_missing=False)
-    found: dict[str, dict[str, Any]] = {}
-    for order in ("ASC", "DESC"):  # from both ends towards the damage
-        with suppress(sqlite3.Error), closing(_connect(path, "mode=ro")) as connection:
-            for row in connection.execute(f"SELECT * FROM runs ORDER BY key {order}"):
-                record = _intact(dict(row))
-                if record is not None:
-                    found[record["key"]] = record
-    return [found[key] for key in sorted(found)]
-
-
-def copy_readable(damaged: Path | str, new: Path | str) -> int:
-    """Copy what can be read of a store into a new one; how many runs that were."""
-    if Path(new).exists():
-        raise InputError(f"{new} exists already: name a new file to save the runs in.")
-    records = salvage(damaged)
-    with RunStore(new, write=True) as store:
-        store.add(records)
-    return len(records)
-
-
-def _intact(row: Row) -> dict[str, Any] | None:
-    """The row as a record, or None if any part of it was overwritten."""
-    try:
-        final, whole = decode(row)[1], {"history": history(row)}
-    except ValueError:
-        return None
-    versions = json.loads(row["versions"])
-    return {name: row[name] for name in COLUMNS} | whole | {"final": final, "versions": versions}
+def _record(row: Row) -> dict[str, Any]:
+    """A row as :meth:`RunStore.add` takes it."""
+    decoded = {"history": history(row), "final": decode(row)[1]}
+    return (
+        {name: row[name] for name in COLUMNS} | decoded | {"versions": json.loads(row["versions"])}
+    )
 
 
 def _curve(row: Row) -> tuple[dict[str, str], dict[str, list[Any]]]:

@@ -6,7 +6,6 @@ from noisescale.paper.posterior_draws import (
     Draws,
     describe_draws,
     judge_draws,
-    judge_draws_again,
     measure_draws,
 )
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
@@ -43,7 +42,6 @@ def judge(data: Data) -> Findings:
             "sample often has lower test error than the cost's minimum; this is tested on MNIST."
         ),
         judgements=(judge_visits(data.visits), *judge_draws(data.at, data.draws)),
-        second=tuple(judge_draws_again(data.at, data.draws)),
         measurements=(*describe_visits(data.visits), *describe_draws(data.draws)),
         remarks=(
             "SGD's noise is far from isotropic: where readings disagree and are precise it is "

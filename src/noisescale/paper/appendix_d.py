@@ -18,21 +18,18 @@ from noisescale.noise.gradients import gradient_noise
 from noisescale.noise.langevin import corrected_sgld, run_chains
 from noisescale.noise.spectrum import covariance_operator
 from noisescale.paper.batches import N_TRAIN, network_at
-from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.claims import conclude
 from noisescale.paper.matched import (
-    ALIKE,
     COARSE,
     DOUBLED,
     Setting,
     agree,
     differ,
-    paired_ratios,
     with_noise_scale,
 )
 from noisescale.paper.matched_drawing import draw_both
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import SECOND
 from noisescale.seeds import random_stream
 from noisescale.training import BatchStream, train
 from noisescale.uncertainty import Estimate, mean_of
@@ -190,7 +187,6 @@ def judge(data: Data) -> Findings:
                 },
             ),
         ),
-        second=(_judge_paired(data, parts, top),),
         measurements=tuple(_measurements(data, network, max(off.values()))),
         remarks=(
             "At fixed g the variance itself falls as 1/N, because the summed cost grows steeper "
@@ -211,36 +207,6 @@ def _less_than_g(data: Data) -> str:
         f"fluctuation the slope is {steeper:.2f} times what the Hessian foretells. A quadratic as "
         f"steep as that would show {1 / steeper:.2f} of g, the network shows {share:.2f} of it. "
         "Where these differ, kinks alone do not account for what is seen."
-    )
-
-
-def _judge_paired(data: Data, parts: dict[str, bool | None], top: float) -> Judgement:
-    """C29 with the network's settings compared within each seed, by Student's t."""
-    by_seed = [
-        {s: blocks for s, blocks in one.shown.items() if s.small_step(top)} for one in data.networks
-    ]
-    equal, twice = paired_ratios(by_seed), paired_ratios(by_seed, DOUBLED)
-    answers = {name: part for name, part in parts.items() if name.startswith("quadratic")}
-    # Apart by more than 1 % for sure, or alike within a tenth for sure: what is noisy is neither.
-    apart = [SECOND.inside(r.interval(0.99), 0.99, 1.01) is False for r in equal.values()]
-    alike = [SECOND.inside(r, *ALIKE) is True for r in equal.values()]
-    answers["network, equal g agree"] = False if any(apart) else all(alike) or None
-    more = [SECOND.above(r, 1.01, by=3) for r in twice.values()]
-    answers["network, twice g differ"] = (
-        False if False in more else True if more and all(more) else None
-    )
-    furthest = max(equal.values(), key=lambda r: abs(r.value - 1), default=None)
-    return conclude(
-        "C29",
-        answers.values(),
-        decidable=data.at.decidable,
-        measured=answers,
-        uncertainty=None
-        if furthest is None
-        else {
-            "ratio of equal g furthest from 1, 99 % interval": str(furthest.interval(0.99)),
-            "pairs that surely differ": f"{sum(apart)} of {len(apart)}",
-        },
     )
 
 

@@ -17,7 +17,7 @@ from noisescale.data import DataUnavailableError, load_kept
 from noisescale.jobs.engines import Engine
 from noisescale.jobs.execution import execute
 from noisescale.jobs.progress import Progress
-from noisescale.jobs.store import RunStore, salvage
+from noisescale.jobs.store import RunStore
 from noisescale.paper.section import Section
 from noisescale.paper.shipped import runs_of, shipped
 from noisescale.paper.slices import SLICES, WORK, Compared, SliceRun, compare, shipped_data
@@ -142,7 +142,7 @@ def check_shipped(
             engine.stop()
         check.collect(store)
         if keep is not None:
-            keep.add(record for record in salvage(store.path) if record["key"] in check.configs)
+            keep.add(store.records(check.configs))
     return check.conclude(minutes, time.monotonic() - began, stopped)
 
 

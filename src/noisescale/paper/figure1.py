@@ -13,7 +13,6 @@ from noisescale.paper.logistic import (
     PREPROCESSINGS,
     Curves,
     CurvesBy,
-    judge_again_under,
     judge_under,
     measure_curves,
     n_test,
@@ -56,11 +55,6 @@ def judge(data: Data) -> Findings:
             judgement
             for preprocessing in PREPROCESSINGS
             for judgement in judge_one(data.at, data.curves, preprocessing)
-        ),
-        second=tuple(
-            judgement
-            for preprocessing in PREPROCESSINGS
-            for judgement in _judge_again(data, preprocessing)
         ),
         remarks=(
             "The margin is the mean of y (w.x + b)/|w| over the training images, misclassified "
@@ -114,34 +108,6 @@ def judge_one(at: Circumstances, curves: CurvesBy, preprocessing: str) -> list[J
             {f"rank correlation, {k}": round(float(v.mean()), 3) for k, v in correlations.items()},
         ),
         verdict("C05", (ratio >= 1.3) & (ratio <= 1.7), *_rounded(ratio)),
-    ]
-
-
-def _judge_again(data: Data, preprocessing: str) -> list[Judgement]:
-    """The numbers among them by their intervals over seeds."""
-    true, random = (data.curves[preprocessing, labels] for labels in LABELS)
-    verdict = judge_again_under(data.at, preprocessing)
-    return [
-        verdict("C01", {"test accuracy": (true.test_accuracy[:, 0], 0.95, np.inf)}),
-        # Its other half is an identity: labels that are random are guessed at random.
-        verdict("C02", {"train accuracy": (random.train_accuracy[:, 0], 1, np.inf)}),
-        verdict("C03", {"gain": (_gain(true), -np.inf, 0.01)}),
-        verdict(
-            "C04",
-            {
-                f"rank correlation, {labels}": (_rank_correlations(curves), 0.9, np.inf)
-                for labels, curves in (("informative", true), ("random", random))
-            }
-            | {
-                f"margin, strongest minus weakest prior, {labels}": (
-                    curves.margin[:, -1] - curves.margin[:, 0],
-                    0,
-                    np.inf,
-                )
-                for labels, curves in (("informative", true), ("random", random))
-            },
-        ),
-        verdict("C05", {"ratio of margins": (true.margin[:, 0] / random.margin[:, 0], 1.3, 1.7)}),
     ]
 
 

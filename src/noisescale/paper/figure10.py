@@ -27,7 +27,6 @@ from noisescale.paper.section import (
     Picture,
     Section,
 )
-from noisescale.paper.statistics import FIRST, SECOND, Statistics
 from noisescale.seeds import random_stream
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -109,7 +108,6 @@ def judge(data: Data) -> Findings:
             _judge_rescaling(data.rescaling),
             _judge_curvature(data),
         ),
-        second=(_judge_analogy_again(data.at, data.rows), _judge_curvature(data, SECOND)),
         measurements=tuple(_measurements(data)),
         remarks=(
             _rivals(data.rows),
@@ -211,26 +209,13 @@ def _judge_analogy(at: Circumstances, rows: list[list[Minimum]]) -> Judgement:
     return conclude("C32", [holds], decidable=enough, measured=measured, uncertainty=uncertainty)
 
 
-def _judge_analogy_again(at: Circumstances, rows: list[list[Minimum]]) -> Judgement:
-    """C32 by Student's t in place of a bootstrap over few seeds."""
-    found = mean_of(_correlations(rows, PRIORS[0])) if len(rows) > 1 else None
-    enough = at.decidable and min(len(row) for row in rows) >= 5
-    return conclude(
-        "C32",
-        [None if found is None else SECOND.inside(found, high=0)],
-        decidable=enough,
-        measured=None if found is None else {"Spearman(E, test accuracy)": short(found.value)},
-        uncertainty=None if found is None else {"95 % interval": str(found.interval())},
-    )
-
-
-def _judge_curvature(data: Data, by: Statistics = FIRST) -> Judgement:
+def _judge_curvature(data: Data) -> Judgement:
     small, large = data.small, data.large
     labels = _difference(data.random[large], data.true[large])
     batches = _difference(data.true[large], data.true[small])
     return conclude(
         "C37",
-        [by.above(labels, 0, by=2), by.above(batches, 0, by=2)],
+        [labels.above(0, by=2), batches.above(0, by=2)],
         decidable=data.at.decidable,
         measured={
             f"random minus true labels, B = {large}": short(labels.value),

@@ -18,7 +18,6 @@ from noisescale.paper.logistic import (
     Array,
     Curves,
     CurvesBy,
-    judge_again_under,
     judge_under,
     measure_curves,
 )
@@ -65,11 +64,6 @@ def judge(data: Data) -> Findings:
             "limit of strong regularisation, with its minimum where the test cross-entropy has its."
         ),
         judgements=(*judgements, *judge_invariance(data.invariance)),
-        second=tuple(
-            judgement
-            for preprocessing in PREPROCESSINGS
-            for judgement in _judge_again(data, preprocessing)
-        ),
         remarks=(
             *(_say_where_negative(data.curves, name) for name in PREPROCESSINGS),
             "Every point is the exact minimum of the cost. An optimiser that is stopped early at a "
@@ -144,67 +138,6 @@ def judge_one(at: Circumstances, curves: CurvesBy, preprocessing: str) -> list[J
             {"decades apart": _short(distance.std)} if len(distances) > 1 else None,
         ),
     ]
-
-
-def _judge_again(data: Data, preprocessing: str) -> list[Judgement]:
-    """The numbers among them by their intervals over seeds."""
-    true, random = (data.curves[preprocessing, labels] for labels in LABELS)
-    verdict = judge_again_under(data.at, preprocessing)
-    return [
-        verdict(
-            "C06",
-            {
-                "train": (random.train_cross_entropy[:, 0], -math.inf, 0.05),
-                "test": (random.test_cross_entropy[:, 0], 10 * _LN2, math.inf),
-            },
-        ),
-        verdict(
-            "C08",
-            {
-                "E at the weakest prior": (random.E[:, 0], 1, math.inf),
-                "least fall of E where it is above 1": (_falls(random.E), 0, math.inf),
-                "lowest E beyond 0.5 either way": (_lowest(random.E), 0, math.inf),
-            },
-        ),
-        verdict(
-            "C09",
-            {
-                "at the weakest prior": (true.test_cross_entropy[:, 0], _LN2, math.inf),
-                "lowest": (true.test_cross_entropy.min(axis=1), -math.inf, _LN2),
-            },
-        ),
-        verdict(
-            "C10",
-            {
-                "E at the weakest prior": (true.E[:, 0], 0, math.inf),
-                "lowest E": (true.E.min(axis=1), -math.inf, 0),
-                "E at the strongest prior, of that": (
-                    np.abs(true.E[:, -1] / true.E.min(axis=1)),
-                    -math.inf,
-                    0.01,
-                ),
-            },
-        ),
-        verdict(
-            "C11",
-            {
-                "decades apart": (_distances(true), -math.inf, 0.5),
-                "rank correlation": (_correlations(true), 0.7, math.inf),
-            },
-        ),
-    ]
-
-
-def _falls(E: Array) -> Array:
-    """By seed, the least of the falls into and out of every point above 1; 0 without one."""
-    near = (E[:, :-1] > 1) | (E[:, 1:] > 1)
-    least = np.where(near, -np.diff(E), np.inf).min(axis=1)
-    return np.asarray(np.where(near.any(axis=1), least, 0.0))
-
-
-def _lowest(E: Array) -> Array:
-    """By seed, the lowest E that is not within half a nat of zero; 0.5 if all are."""
-    return np.asarray(np.where(np.abs(E) > 0.5, E, 0.5).min(axis=1))
 
 
 def _distances(true: Curves) -> Array:

@@ -1,6 +1,5 @@
 """Figure 4: test accuracy against the batch size, during training and at its end."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +21,6 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.scaling import describe_place
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import FIRST, SECOND, Statistics
 from noisescale.sweep.peak import Peak, find_peak
 from noisescale.uncertainty import mean_of
 
@@ -73,14 +71,13 @@ def judge(data: Data) -> Findings:
             ),
         ),
         judgements=_judge(data),
-        second=_judge(data, SECOND),
         remarks=(
             f"{diverged} of {len(runs.frame)} runs diverged; they count as guessing at random.",
         ),
     )
 
 
-def _judge(data: Data, by: Statistics = FIRST) -> tuple[Judgement, ...]:
+def _judge(data: Data) -> tuple[Judgement, ...]:
     runs, peak = data.runs, data.peak
     mean = dict(zip(peak.sizes, peak.mean, strict=True))
     failing = [B for B, accuracy in mean.items() if accuracy < 0.5 * peak.accuracy]
@@ -92,16 +89,10 @@ def _judge(data: Data, by: Statistics = FIRST) -> tuple[Judgement, ...]:
         for B in (trainable[0], peak.sizes[-1])
     }
     at_an_end = peak.best in ends
-    surely = []  # is the largest that fails below half of the peak, and the next above?
-    if by is SECOND:
-        for B, half in ((largest_failing, (-math.inf, 0.5)), (trainable[0], (0.5, math.inf))):
-            if B:
-                share = mean_of(runs.final("test_accuracy", batch_size=B) / best)
-                surely.append(by.inside(share, *half))
     return (
         conclude(
             "C16",
-            [5 <= largest_failing <= 15, *(True if sure else None for sure in surely)],
+            [5 <= largest_failing <= 15],
             decidable=data.at.decidable,
             measured={"largest B below half of the peak": largest_failing},
             uncertainty={"smallest B above": trainable[0]},
@@ -109,7 +100,7 @@ def _judge(data: Data, by: Statistics = FIRST) -> tuple[Judgement, ...]:
         ),
         conclude(
             "C17",
-            [False] if at_an_end else [by.above(gap, 0, by=3) for gap in ends.values()],
+            [False] if at_an_end else [gap.above(0, by=3) for gap in ends.values()],
             decidable=data.at.decidable,
             measured={
                 "best B": peak.best,

@@ -17,13 +17,10 @@ from noisescale.paper.scaling import (
     effort_of,
     fit_rule,
     judge_slope,
-    judge_slope_again,
-    resolved_tops,
     run_until_interior,
     setting,
 )
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
-from noisescale.paper.statistics import FIRST, MARGIN, SECOND, Statistics
 from noisescale.sweep.rules import ScalingRule
 from noisescale.uncertainty import Estimate, mean_of
 
@@ -87,11 +84,6 @@ def judge(data: Data) -> Findings:
             _judge_peaks(data),
             footnote.judge(),
         ),
-        second=(
-            judge_slope_again(at, "C18", resolved_tops(rule.points)),
-            _judge_peaks(data, SECOND),
-            footnote.judge_again(),
-        ),
         readings=(footnote.judge_without_cliff(),),
         measurements=(
             *describe(rule, how),
@@ -114,7 +106,7 @@ def draw(data: Data) -> tuple[Picture, ...]:
     return picture, *data.footnote.draw()
 
 
-def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
+def _judge_peaks(data: Data) -> Judgement:
     """C19: the same peak up to 1, the first lower one between 1 and 10."""
     peaks = {
         point.value: data.runs.final(
@@ -123,20 +115,12 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
         for point in data.rule.points
     }
     below = {rate: mean_of(peaks[1.0] - values) for rate, values in peaks.items() if rate != 1.0}
-    agree = [_agrees(gap, by) for rate, gap in below.items() if rate < 1]
-    sure = {rate: by.above(gap, 0, by=3) for rate, gap in below.items()}
-    lower = [rate for rate, answer in sure.items() if answer]
+    agree = [_agrees(gap) for rate, gap in below.items() if rate < 1]
+    lower = [rate for rate, gap in below.items() if gap.above(0, by=3)]
     first = min(lower, default=math.inf)
-    falls: bool | None = 1 < first <= 10
-    if (
-        by is not FIRST
-        and first > 10
-        and any(sure[rate] is None for rate in sure if 1 < rate <= 10)
-    ):
-        falls = None  # an earlier one may be lower, too
     return conclude(
         "C19",
-        [*agree, falls],
+        [*agree, 1 < first <= 10],
         decidable=data.at.decidable,
         measured={f"peak at ε = {rate:g}": short(values.mean()) for rate, values in peaks.items()},
         uncertainty={f"below ε = 1 at ε = {rate:g}": str(gap) for rate, gap in below.items()}
@@ -145,11 +129,9 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
     )
 
 
-def _agrees(gap: Estimate, by: Statistics) -> bool | None:
-    """Whether the two do not surely differ; by Student's t, whether they are alike."""
-    if by is SECOND:
-        return by.inside(gap, -MARGIN, MARGIN)
-    return bool(np.isfinite(gap.std)) and by.above(gap, 0, by=2) is None
+def _agrees(gap: Estimate) -> bool:
+    """Whether the two do not surely differ."""
+    return bool(np.isfinite(gap.std)) and gap.above(0, by=2) is None
 
 
 SECTION = Section("5", "Figure 5: batch size and learning rate", measure, judge, draw)

@@ -18,13 +18,10 @@ from noisescale.paper.scaling import (
     effort_of,
     fit_rule,
     judge_slope,
-    judge_slope_again,
-    resolved_tops,
     run_until_interior,
     setting,
 )
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import FIRST, MARGIN, SECOND, Statistics
 from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import RulePoint, ScalingRule
 from noisescale.uncertainty import Estimate, mean_of
@@ -109,10 +106,6 @@ def judge(data: Data) -> Findings:
             judge_slope(data.at, "C20", large or data.rule, large.slope if large else None),
             _judge_peaks(data),
         ),
-        second=(
-            judge_slope_again(data.at, "C20", resolved_tops(large.points if large else ())),
-            _judge_peaks(data, SECOND),
-        ),
         measurements=tuple(_measurements(data)),
     )
 
@@ -178,7 +171,7 @@ def _coarse_look(runs: Runs, n_train: int) -> Measurement:
     )
 
 
-def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
+def _judge_peaks(data: Data) -> Judgement:
     """C21: peak accuracy rises with N, the gap to four times the best batch narrows."""
     runs, peaks, gaps = data.runs, {}, {}
     for point in data.rule.points:
@@ -193,8 +186,8 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
     return conclude(
         "C21",
         [
-            _monotone(list(peaks.values()), 1, by),
-            _monotone(list(gaps.values()), -1, by) if whole else None,
+            _monotone(list(peaks.values()), 1),
+            _monotone(list(gaps.values()), -1) if whole else None,
         ],
         decidable=data.at.decidable,
         measured={f"peak at N = {n:,}": short(values.mean()) for n, values in peaks.items()}
@@ -205,18 +198,12 @@ def _judge_peaks(data: Data, by: Statistics = FIRST) -> Judgement:
     )
 
 
-def _monotone(series: list[Array], sign: int, by: Statistics = FIRST) -> bool | None:
-    """Whether each step goes the right way within its standard error, and the whole does surely.
-
-    By Student's t: whether no step may go the wrong way by more than the margin.
-    """
+def _monotone(series: list[Array], sign: int) -> bool | None:
+    """Whether each step goes the right way within its standard error, and the whole does surely."""
     if len(series) < 2:
         return None
     steps: list[Estimate] = [mean_of(sign * (after - before)) for before, after in pairwise(series)]
     whole = mean_of(sign * (series[-1] - series[0]))
-    if by is SECOND:
-        answers = [*(by.inside(step, low=-MARGIN) for step in steps), by.above(whole, 0, by=2)]
-        return False if False in answers else True if all(answers) else None
     if any(step.value < -step.std for step in steps):
         return False
     return True if whole.value > whole.std else None

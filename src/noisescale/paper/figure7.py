@@ -11,8 +11,6 @@ from noisescale.paper.scaling import (
     effort_of,
     fit_rule,
     judge_slope,
-    judge_slope_again,
-    resolved_tops,
     run_until_interior,
     setting,
 )
@@ -56,7 +54,6 @@ def judge(data: Data) -> Findings:
             "effective time goes with 1/(1 - m) too, so small momenta train less."
         ),
         judgements=(judge_slope(data.at, "C22", data.rule, data.rule.slope),),
-        second=(judge_slope_again(data.at, "C22", resolved_tops(data.rule.points)),),
         measurements=describe(data.rule, how),
     )
 

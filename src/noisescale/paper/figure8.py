@@ -1,6 +1,7 @@
 """Figure 8 (appendix B): the small and the full batch again, with L2."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,9 +27,9 @@ from noisescale.paper.section import (
     Picture,
     Section,
 )
-from noisescale.paper.statistics import FIRST, SECOND, Statistics
+from noisescale.paper.statistics import above, inside
 from noisescale.paper.style import draw_training
-from noisescale.uncertainty import mean_of
+from noisescale.uncertainty import Estimate, mean_of
 
 _UNDIVIDED = "penalty undivided"
 _LATE = 0.8  # of the updates: fluctuations are measured after that
@@ -68,12 +69,21 @@ def judge(data: Data) -> Findings:
             "penalty is ten times as strong. Both are measured; the first decides."
         ),
         judgements=tuple(judgement for name in PENALTIES for judgement in _judge(data, name)),
-        second=tuple(judgement for name in PENALTIES for judgement in _judge(data, name, SECOND)),
         readings=tuple(_judge_readings(data)),
     )
 
 
-def _judge(data: Data, penalty: str, by: Statistics = FIRST) -> list[Judgement]:
+def _value_inside(estimate: Estimate, low: float = -math.inf, high: float = math.inf) -> bool:
+    """Of the value alone: how first criteria compare it with a bound."""
+    return bool(low <= estimate.value <= high)
+
+
+def _judge(
+    data: Data,
+    penalty: str,
+    above: Callable[..., bool | None] = Estimate.above,
+    inside: Callable[..., bool | None] = _value_inside,
+) -> list[Judgement]:
     plain, runs, large = data.plain, data.under(penalty), size_of(data.at).large
     accuracy = {B: runs.final("test_accuracy", batch_size=B) for B in (SMALL, large)}
     plain_accuracy = {B: plain.final("test_accuracy", batch_size=B) for B in (SMALL, large)}
@@ -112,35 +122,35 @@ def _judge(data: Data, penalty: str, by: Statistics = FIRST) -> list[Judgement]:
     return [
         verdict(
             "C23",
-            [by.inside(halves, 0), by.above(shrinks, 0, by=2)],
+            [inside(halves, 0), above(shrinks, 0, by=2)],
             {"gap without L2": plain_gap.mean(), "gap with L2": gap.mean()},
             {"difference": shrinks.std},
         ),
         verdict(
             "C24",
-            [by.inside(rise, high=1.05) for rise in rises.values()],
+            [inside(rise, high=1.05) for rise in rises.values()],
             {f"final over lowest, B = {B}": rise.value for B, rise in rises.items()},
             {f"final over lowest, B = {B}": rise.std for B, rise in rises.items()},
         ),
         verdict(
             "C25",
-            [by.above(later, 0, by=2)],
+            [above(later, 0, by=2)],
             {f"updates at B = {B}": t.mean() for B, t in times.items()},
             {"difference": later.std},
         ),
         verdict(
             "C26",
             [
-                by.above(below, 0, by=2),
-                by.above(lower, 0, by=2),
-                by.inside(below, high=0.02),
+                above(below, 0, by=2),
+                above(lower, 0, by=2),
+                inside(below, high=0.02),
             ],
             {"accuracy below by": below.value, "cross-entropy below by": lower.value},
             {"accuracy below by": below.std, "cross-entropy below by": lower.std},
         ),
         verdict(
             "C39",
-            [by.above(fluctuates, 0, by=2), by.inside(apart, -0.01, 0.01)],
+            [above(fluctuates, 0, by=2), inside(apart, -0.01, 0.01)],
             {
                 **{f"late deviation, B = {B}": s.mean() for B, s in spread.items()},
                 "difference of the means": apart.value,
@@ -156,7 +166,7 @@ def _judge(data: Data, penalty: str, by: Statistics = FIRST) -> list[Judgement]:
 def _judge_readings(data: Data) -> Iterator[Judgement]:
     """R23 and R39, the same with the penalty undivided, and R25: the time to 99 %."""
     enough = data.at.decides_readings
-    for judgement in _judge(data, _UNDIVIDED, SECOND):
+    for judgement in _judge(data, _UNDIVIDED, above, inside):
         if judgement.id in ("C23", "C39"):
             verdict = judgement.verdict if enough else Verdict.UNDECIDED
             yield replace(judgement, id=f"R{judgement.id[1:]}", verdict=verdict, primary=True)
@@ -170,7 +180,7 @@ def _judge_readings(data: Data) -> Iterator[Judgement]:
     earlier = mean_of(times["without", SMALL] - times["without", large])
     yield conclude(
         "R25",
-        [SECOND.above(later, 0, by=2), SECOND.above(earlier, 0, by=2)],
+        [above(later, 0, by=2), above(earlier, 0, by=2)],
         decidable=enough,
         measured={f"updates {l2}, B = {B}": short(t.mean()) for (l2, B), t in times.items()},
         uncertainty={

@@ -18,10 +18,9 @@ from noisescale.noise.distribution import (
     ks_distance,
 )
 from noisescale.paper.batches import N_TRAIN
-from noisescale.paper.claims import Judgement, conclude
+from noisescale.paper.claims import conclude
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import SECOND
 from noisescale.seeds import random_stream
 from noisescale.training import paper_network
 from noisescale.uncertainty import mean_of
@@ -155,29 +154,6 @@ def judge(data: Data) -> Findings:
             f"the density; it finds two or more in {data.control:.0%} of Gaussian samples too, and "
             f"in {skewed:.0%} of samples that are as skewed as these and have one mode.",
         ),
-        second=(_judge_again(data, ratios, modes, skewed),),
-    )
-
-
-def _judge_again(data: Data, ratios: Array, modes: Array, skewed: float) -> Judgement:
-    """C27 with two modes counted against those that skewness alone makes the criterion see."""
-    enough, beyond = SECOND.inside(mean_of(modes), 0.5), mean_of(modes - skewed)
-    two_modes = enough
-    if enough and SECOND.above(beyond, 0, by=2) is not True:
-        two_modes = None
-    return conclude(
-        "C27",
-        [SECOND.inside(mean_of(ratios), 2), two_modes],
-        decidable=data.at.decidable,
-        measured={
-            "median ratio of KS distances": short(ratios.mean()),
-            "share with two modes": short(modes.mean()),
-            "the same in skewed samples with one mode": short(skewed),
-        },
-        uncertainty={
-            "95 % interval of the ratio": str(mean_of(ratios).interval()),
-            "95 % interval of the share": str(mean_of(modes).interval()),
-        },
     )
 
 

@@ -23,13 +23,12 @@ from noisescale.paper.scaling import (
     fit_rule,
     is_one,
     judge_slope,
-    judge_slope_again,
     run_until_interior,
     setting,
     slope_of,
 )
 from noisescale.paper.section import Circumstances, Context, Measurement, Picture
-from noisescale.paper.statistics import SECOND, SLOPES
+from noisescale.paper.statistics import SLOPES, inside
 from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import RulePoint, ScalingRule
 from noisescale.uncertainty import Estimate
@@ -77,11 +76,6 @@ class Footnote:
         slope = self.over_size.slope
         return judge_slope(self.at, "C33", self.over_size, slope, fewest=_FEWEST)
 
-    def judge_again(self) -> Judgement:
-        """C33 by the second rule, and over as many batch sizes as it asks for."""
-        resolved = [p.value for p in self.over_size.points if p.peak.undetermined is None]
-        return judge_slope_again(self.at, "C33", self._tops(resolved), fewest=_FEWEST)
-
     def judge_without_cliff(self) -> Judgement:
         """R33: the same with the spread of runs that train about as well as the best alone."""
         used = [p.value for p in self.over_size.points if self._stands_out(p)]
@@ -91,7 +85,7 @@ class Footnote:
         first = is_one(slope) if enough else None
         return conclude(
             "R33",
-            [SECOND.inside(slope, *SLOPES) if slope is not None and enough else None],
+            [inside(slope, *SLOPES) if slope is not None and enough else None],
             decidable=self.at.decides_readings,
             measured={
                 "slope": None if slope is None else short(slope.value),

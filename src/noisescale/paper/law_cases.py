@@ -1,12 +1,10 @@
 """The settings that put the law of the best batch size to the test, and what it said of them.
 
 The predictions stand in ``results/predictions.csv``, which was committed before the runs that test
-them; the constants in it were fitted to the runs of figures 5, 6 and 7. On another data set two
-searches calibrate the law's a and c, its power and sharpness stay.
+them; the constants in it were fitted to the runs of figures 5, 6 and 7.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +17,6 @@ from noisescale.paper.scaling import Setting, setting
 from noisescale.paper.shipped import folder
 
 PREDICTIONS = "predictions.csv"
-# That a run on Fashion-MNIST sees: accuracy was seen to be nearly level there over a factor of
-# three in B, and a search might follow its noise to the full batch.
-_MOST_EXAMPLES = 6_000_000
 _PAPER_WIDTHS = (800,)
 
 
@@ -29,7 +24,7 @@ _PAPER_WIDTHS = (800,)
 class Case:
     """A setting whose best batch size is predicted. Learning rates in the paper's unit.
 
-    ``role``: ``"judged"``, ``"reported"`` (beside the claim), or ``"calibrating"``.
+    ``role``: ``"judged"`` or ``"reported"`` (beside the claim).
     """
 
     learning_rate: float
@@ -58,9 +53,7 @@ class Case:
             n_train=self.n_train,
             momentum=self.momentum,
         )
-        largest = math.inf if self.data == "mnist" else _MOST_EXAMPLES / self.steps
-        fields = {**base.fields, "hidden_widths": self.hidden_widths}
-        return Setting(fields, min(start, largest), largest=largest)
+        return Setting({**base.fields, "hidden_widths": self.hidden_widths}, start)
 
 
 CASES = (
@@ -69,14 +62,6 @@ CASES = (
     Case(3.0, 0.8, 8_000, 6_000),
     Case(0.3, MOMENTUM, 4_000, 20_000),
     Case(LEARNING_RATE, MOMENTUM, N_TRAIN, 10_000, hidden_widths=(200,), role="reported"),
-)
-# One setting bound by noise and one by epochs calibrate; the others lie between and beyond.
-FASHION = (
-    Case(LEARNING_RATE, MOMENTUM, 4_000, 10_000, "fashion-mnist", role="calibrating"),
-    Case(LEARNING_RATE, MOMENTUM, 40_000, 4_000, "fashion-mnist", role="calibrating"),
-    Case(LEARNING_RATE, MOMENTUM, 1_000, 10_000, "fashion-mnist"),
-    Case(LEARNING_RATE, MOMENTUM, 20_000, 5_000, "fashion-mnist"),
-    Case(LEARNING_RATE, MOMENTUM, 60_000, 10_000, "fashion-mnist"),
 )
 
 

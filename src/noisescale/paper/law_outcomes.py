@@ -103,14 +103,14 @@ class Slope:
 
 
 def slope_at(outcomes: Sequence[Outcome], steps: int) -> Slope | None:
-    """The slope over the judged settings of MNIST with so many updates.
+    """The slope over the judged settings with so many updates.
 
     With the errors of the peaks; None if fewer than two of them have a top inside the sizes tried.
     """
     points = [
         (o.case.n_train, o.peak.corrected, o.prediction.value, o.resolved is None)
         for o in outcomes
-        if o.case.steps == steps and o.case.data == "mnist" and o.case.role == "judged"
+        if o.case.steps == steps and o.case.role == "judged"
         if o.peak.corrected is not None and o.prediction is not None
     ]
     if len(points) < 2:

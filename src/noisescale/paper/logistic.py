@@ -5,7 +5,7 @@ permuted at random, the exact MAP at every prior precision. The paper does not s
 preprocessed its images, so raw pixels in [0, 1] (primary) and PCA-whitened images are both run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -16,12 +16,9 @@ from numpy.typing import NDArray
 from noisescale.data import Dataset, balanced_binary
 from noisescale.evidence.linear.path import lambda_path
 from noisescale.evidence.linear.regression import check_pair, linear_problem
-from noisescale.paper.claims import Judgement, conclude, judge_each
-from noisescale.paper.runs import short
+from noisescale.paper.claims import Judgement, judge_each
 from noisescale.paper.section import Circumstances, Context
-from noisescale.paper.statistics import SECOND
 from noisescale.seeds import random_stream
-from noisescale.uncertainty import mean_of
 
 Array = NDArray[np.float64]
 
@@ -70,27 +67,6 @@ def judge_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgemen
             decidable=decidable,
             measured=measured,
             uncertainty=uncertainty,
-            convention=preprocessing,
-            primary=preprocessing == PREPROCESSINGS[0],
-        )
-
-    return verdict
-
-
-def judge_again_under(at: Circumstances, preprocessing: str) -> Callable[..., Judgement]:
-    """``verdict(claim, {name: (values, low, high)})``: by the whole intervals over seeds."""
-
-    def verdict(claim: str, bounded: Mapping[str, tuple[Array, float, float]]) -> Judgement:
-        found = {name: mean_of(values).interval() for name, (values, _, _) in bounded.items()}
-        return conclude(
-            claim,
-            [SECOND.inside(found[name], low, high) for name, (_, low, high) in bounded.items()],
-            decidable=at.decidable,
-            measured={name: short(estimate.value) for name, estimate in found.items()},
-            uncertainty={
-                f"95 % interval, {name}": [short(estimate.low), short(estimate.high)]
-                for name, estimate in found.items()
-            },
             convention=preprocessing,
             primary=preprocessing == PREPROCESSINGS[0],
         )

@@ -20,7 +20,6 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.logistic import n_test
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Circumstances, Context, Measurement
-from noisescale.paper.statistics import SECOND
 from noisescale.training import logistic_regression, train
 from noisescale.training.evaluation import accuracy_and_cross_entropy
 from noisescale.uncertainty import mean_of
@@ -79,25 +78,6 @@ def judge_draws(at: Circumstances, draws_by: dict[str, list[Draws]]) -> list[Jud
                 decidable=at.decidable,
                 measured={"fraction of samples with lower test error": short(fraction)},
                 uncertainty={"95 % interval": [short(low), short(high)], "seeds": len(draws)},
-                convention=model,
-                primary=model == MODELS[0],
-            )
-        )
-    return judgements
-
-
-def judge_draws_again(at: Circumstances, draws_by: dict[str, list[Draws]]) -> list[Judgement]:
-    """C38 with the fraction of each seed as one value."""
-    judgements = []
-    for model, draws in draws_by.items():
-        fraction = mean_of([one.better.mean() for one in draws]).interval()
-        judgements.append(
-            conclude(
-                "C38",
-                [SECOND.inside(fraction, 0.5)],
-                decidable=at.decidable,
-                measured={"fraction of samples with lower test error": short(fraction.value)},
-                uncertainty={"95 % interval": [short(fraction.low), short(fraction.high)]},
                 convention=model,
                 primary=model == MODELS[0],
             )

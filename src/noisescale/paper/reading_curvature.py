@@ -20,7 +20,7 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.minima import LABELS, SIZES, trained
 from noisescale.paper.runs import Array, short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import SECOND
+from noisescale.paper.statistics import above
 from noisescale.uncertainty import Estimate, mean_of
 
 # Where on its way a network is looked at.
@@ -127,7 +127,7 @@ def _judge(data: Data, batch_size: int, *, primary: bool) -> Judgement:
     ratio = _log_ratio(data, batch_size).interval()
     return conclude(
         "R37",
-        [SECOND.above(ratio, 0, by=2)],
+        [above(ratio, 0, by=2)],
         decidable=data.at.decides_readings,
         measured={"random over true labels, at equal loss": short(np.exp(ratio.value))},
         uncertainty={"95 % interval": [short(np.exp(ratio.low)), short(np.exp(ratio.high))]},

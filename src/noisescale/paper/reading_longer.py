@@ -7,7 +7,7 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.figure8 import draw_penalty, final_over_lowest
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.section import Context, Findings, Measured, Picture, Section
-from noisescale.paper.statistics import SECOND
+from noisescale.paper.statistics import inside
 from noisescale.sweep import make_plan
 from noisescale.uncertainty import mean_of
 
@@ -57,7 +57,7 @@ def _judge(data: Data, penalty: str) -> Judgement:
     }
     return conclude(
         "R24",
-        [SECOND.inside(rise, high=_MOST) for rise in rises.values()],
+        [inside(rise, high=_MOST) for rise in rises.values()],
         decidable=data.at.decides_readings,
         measured={f"final over lowest, B = {B}": short(rise.value) for B, rise in rises.items()},
         uncertainty={f"95 % interval, B = {B}": str(rise.interval()) for B, rise in rises.items()},

@@ -13,7 +13,7 @@ from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.posterior_draws import Draws, describe_draws, fraction_better, score_draws
 from noisescale.paper.runs import short
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import SECOND
+from noisescale.paper.statistics import above
 from noisescale.training import train
 from noisescale.uncertainty import Estimate
 
@@ -131,7 +131,7 @@ def _judge(data: Data, prior: str) -> Judgement:
     return conclude(
         "R38",
         # Chains that have not converged say nothing.
-        [SECOND.above(fraction, 0.5, by=2) if worst <= _CONVERGED else None],
+        [above(fraction, 0.5, by=2) if worst <= _CONVERGED else None],
         decidable=data.at.decides_readings,
         measured={"fraction of samples with lower test error": short(fraction.value)},
         uncertainty={

@@ -19,7 +19,7 @@ from noisescale.paper.matched import ALIKE, DOUBLED, Setting, paired_ratios, wit
 from noisescale.paper.matched_drawing import draw_settings
 from noisescale.paper.runs import Array
 from noisescale.paper.section import Context, Findings, Measured, Measurement, Picture, Section
-from noisescale.paper.statistics import SECOND
+from noisescale.paper.statistics import above, inside
 from noisescale.uncertainty import Estimate, mean_of
 
 _G = 0.09  # at N = 1,000: effective learning rates of at most 0.01
@@ -77,8 +77,8 @@ def _judge(data: Data, equal: Ratios, twice: Ratios) -> Judgement:
     return conclude(
         "R29",
         [
-            *(SECOND.inside(ratio, *ALIKE) for ratio in equal.values()),
-            *(SECOND.above(ratio, _APART, by=2) for ratio in twice.values()),
+            *(inside(ratio, *ALIKE) for ratio in equal.values()),
+            *(above(ratio, _APART, by=2) for ratio in twice.values()),
         ],
         decidable=data.at.decides_readings,
         measured={

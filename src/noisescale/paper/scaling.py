@@ -17,10 +17,9 @@ from noisescale.paper.batches import CONVENTION, LEARNING_RATE, MOMENTUM, N_TRAI
 from noisescale.paper.claims import Judgement, conclude
 from noisescale.paper.runs import Runs, short
 from noisescale.paper.section import Circumstances, Context, Measurement, ScaleName
-from noisescale.paper.statistics import SECOND, SLOPES
 from noisescale.sweep import RunConfig, make_plan
 from noisescale.sweep.peak import Peak
-from noisescale.sweep.rules import RulePoint, ScalingRule, fit_line, fit_scaling_rule
+from noisescale.sweep.rules import ScalingRule, fit_line, fit_scaling_rule
 from noisescale.uncertainty import Estimate
 
 # Every size below 10, then a ratio of about the square root of two.
@@ -83,7 +82,6 @@ class Setting:
     axis: str = "batch_size"
     ladder: tuple[float, ...] = LADDER
     above: int = 0  # rungs wanted above the peak, beyond those that every peak gets
-    largest: float = math.inf  # a batch that is not exceeded, where there may be no peak
 
 
 def effort_of(at: Circumstances) -> Effort:
@@ -161,10 +159,9 @@ def _coarse_plan(context: Context, setting: Setting, rule: int) -> list[RunConfi
 
 
 def _window(setting: Setting, centre: int, reach: int) -> frozenset[int]:
-    """Rungs around ``centre``, no batch larger than the training set or than the setting has it."""
-    ladder, largest = setting.ladder, setting.largest
-    if setting.axis == "batch_size":
-        largest = min(largest, setting.fields["n_train"])
+    """Rungs around ``centre``, no batch larger than the training set."""
+    ladder = setting.ladder
+    largest = setting.fields["n_train"] if setting.axis == "batch_size" else math.inf
     # Below 10 the rungs are close together: there the window is as wide in ratio as elsewhere.
     width = 2 ** (reach / 2) * 1.01
     return frozenset(
@@ -226,33 +223,6 @@ def judge_slope(
 
 
 Top = tuple[float, Estimate]  # what the best is to be proportional to, and the best
-
-
-def resolved_tops(points: Iterable[RulePoint]) -> list[Top]:
-    """Of resolved peaks, with the cubic's bias taken off and the grid's scatter in their errors."""
-    return [
-        (point.x, point.peak.corrected)
-        for point in points
-        if point.peak.undetermined is None and point.peak.corrected is not None
-    ]
-
-
-def judge_slope_again(
-    at: Circumstances, claim: str, tops: Sequence[Top], *, fewest: int = 3
-) -> Judgement:
-    """Whether the slope is 1 within 0.15, by the whole of its interval, from ``fewest`` tops on."""
-    slope = slope_of(tops)
-    enough = slope is not None and len(tops) >= fewest
-    return conclude(
-        claim,
-        [SECOND.inside(slope, *SLOPES) if slope is not None and enough else None],
-        decidable=at.decidable,
-        measured=None if slope is None else {"slope": short(slope.value)},
-        uncertainty=None
-        if slope is None
-        else {"95 % interval": [short(slope.low), short(slope.high)], "settings used": len(tops)},
-        convention=CONVENTION,
-    )
 
 
 def slope_of(tops: Sequence[Top]) -> Estimate | None:

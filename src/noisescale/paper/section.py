@@ -181,7 +181,6 @@ class Measurement:
 class Findings:
     """What a section's data say.
 
-    ``second``: the same claims by second statistics, see :mod:`noisescale.paper.statistics`;
     ``readings``: second readings of claims, see :mod:`noisescale.paper.readings`.
     """
 
@@ -189,7 +188,6 @@ class Findings:
     judgements: tuple[Judgement, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     remarks: tuple[str, ...] = ()
-    second: tuple[Judgement, ...] = ()
     readings: tuple[Judgement, ...] = ()
 
 

@@ -29,7 +29,6 @@ from noisescale.paper.documents import Kept, keep, read, report_path
 from noisescale.paper.keeping import read_document, write_document
 from noisescale.paper.readings import meanings, reading_entries, verdicts_on
 from noisescale.paper.report import Shown, check_page, render, runs_table, write_page
-from noisescale.paper.second import second_statistics
 from noisescale.paper.section import SCALES, Context, ScaleName, Section
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
@@ -438,14 +437,13 @@ def _write_report(
 
 
 def verdicts_of(shown: Mapping[str, Shown]) -> dict[str, Any]:
-    """Claims, second readings and second statistics of what was judged, as ``claims.json`` has."""
+    """Claims and second readings of what was judged, as ``claims.json`` has."""
     judged = entries(j for one in shown.values() for j in one.judgements)
     readings = reading_entries(j for one in shown.values() for j in one.findings.readings)
     return {
         "claims": judged,
         "readings": readings,
         "meanings": meanings(judged, readings),
-        "second_statistics": second_statistics(shown.values()),
     }
 
 

@@ -129,7 +129,7 @@ def fit_batch_size_law(
         scatter=best.scatter,
         typical_error=float(np.sqrt(np.mean(errors**2))),
         n_settings=len(used),
-        notes=tuple(_notes(settings, used, best.constants, draws, sharpness, power)),
+        notes=tuple(_notes(settings, used, best.constants, draws, power)),
         covariance=_covariance(draws),
     )
 
@@ -214,7 +214,6 @@ def _notes(
     used: list[LawPoint],
     constants: tuple[float, float, float],
     draws: Array,
-    sharpness: float,
     power: float | None,
 ) -> Any:
     """What the runs do not determine."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from noisescale.checks import shown
 from noisescale.errors import InputError
 from noisescale.files import write_whole
 from noisescale.jobs.record import last_line
@@ -16,22 +17,20 @@ from noisescale.jobs.record import last_line
 _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">=": operator.ge,
-    "!=": operator.ne,
     "<": operator.lt,
     ">": operator.gt,
     "=": operator.eq,
-    "==": operator.eq,
 }
 
 
 def choose(frame: pd.DataFrame, conditions: Iterable[str], sort: str) -> pd.DataFrame:
-    """The rows that meet every condition, such as ``batch_size<=30`` or ``status=diverged``."""
+    """The rows that meet every condition, such as ``batch_size<30 and status=done``."""
     if frame.empty:
         return frame
-    for condition in conditions:
-        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|!=|<|>|==?)\s*(.*?)\s*", condition)
+    for condition in (test for joined in conditions for test in joined.split(" and ")):
+        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>|=)(?!=)\s*(.*?)\s*", condition)
         if match is None:
-            raise InputError(f"a condition must be like 'batch_size<=30', got {condition!r}.")
+            raise InputError(f"a condition must be like 'batch_size<30', got {shown(condition)}.")
         column, sign, text = match.groups()
         _check_column(frame, column)
         frame = frame[_passes(frame[column], sign, text)]
@@ -41,24 +40,16 @@ def choose(frame: pd.DataFrame, conditions: Iterable[str], sort: str) -> pd.Data
 
 
 def _passes(values: "pd.Series[Any]", sign: str, text: str) -> "pd.Series[bool]":
-    """Which values meet the condition against ``text``, read as JSON where it is JSON."""
+    """Which values meet the condition: numbers by size, anything else if it reads like ``text``."""
+    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if not numeric and sign == "=":
+        return values.map(str) == text
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
-    if value is None and sign in ("=", "==", "!="):
-        return values.isna() if sign != "!=" else values.notna()
-    shown = text if len(text) <= 40 else f"{text[:40]}..."
-    wrong = InputError(f"{values.name} cannot be compared with {shown!r}.")
-    if pd.api.types.is_numeric_dtype(values) and not isinstance(value, (int, float)):
-        raise wrong
-    if isinstance(value, (list, dict)):  # pandas would look for their elements
-        values = values.map(_list_as_text)
-        value = json.dumps(value)
-    try:
-        return _TESTS[sign](values, value).fillna(False).astype(bool)  # type: ignore[no-any-return]
-    except (TypeError, OverflowError):
-        raise wrong from None
+        if not numeric:
+            raise ValueError
+        return _TESTS[sign](values, float(text)).fillna(False).astype(bool)  # type: ignore[no-any-return]
+    except ValueError:
+        raise InputError(f"{values.name} cannot be compared with {shown(text)}.") from None
 
 
 def export_frame(frame: pd.DataFrame, path: Path) -> None:
@@ -92,10 +83,6 @@ def first_failure(frame: pd.DataFrame) -> str | None:
     """The last line of the first failed run's traceback."""
     failed = frame[frame["status"] == "failed"]
     return None if failed.empty else last_line(failed["error"].iloc[0])
-
-
-def _list_as_text(value: Any) -> str | None:
-    return json.dumps(value) if isinstance(value, list) else None
 
 
 def _is_mixed(values: "pd.Series[Any]") -> bool:

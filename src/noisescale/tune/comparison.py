@@ -19,7 +19,8 @@ They are from 300,000 simulated comparisons that look at 3, 5, 7, .. seeds, roun
 from 3 seeds on for steps of at most 2. Any other schedule takes .05/K, the union bound. Neither u,
 which can only widen s, nor "fell", which can only end a comparison, makes errors more frequent.
 
-Without a tolerance (tau = None) there is no loss that is shown not to be there:
+Without a tolerance (tau = None), as the critical batch is measured, there is no loss that is shown
+not to be there:
 
     fell: d <= -t(1 - alpha_K) s,  rose: d >= t(1 - alpha_K) s,  held: d >= -s,  else unclear
 """

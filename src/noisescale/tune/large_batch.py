@@ -14,8 +14,8 @@ from noisescale.jobs.packing import pack
 from noisescale.jobs.progress import Progress, chosen_progress
 from noisescale.jobs.store import RunStore, opened
 from noisescale.tune.function import TrainFunction, check_function, interface_of
-from noisescale.tune.margin import MarginTuner
-from noisescale.tune.procedure import Plan, Tuner, TuneWarning
+from noisescale.tune.margin import Tuner
+from noisescale.tune.procedure import Plan, TuneWarning
 from noisescale.tune.result import TuneResult
 from noisescale.tune.scores import Budget, Trials
 from noisescale.tune.starting import around, first_recipe, notes_of
@@ -29,7 +29,7 @@ def tune_large_batch(
     n_train: int,
     *,
     epochs: float,
-    tolerance: float | None = 0.002,
+    tolerance: float = 0.002,
     confirm: bool = True,
     start: Any = None,
     learning_rate: float | None = None,
@@ -61,12 +61,11 @@ def tune_large_batch(
         n_train: the number of training examples, N.
         epochs: the length of every run; ``steps`` is ``epochs * n_train / batch_size``.
         tolerance: the loss of score that you accept. A larger batch is taken when it is shown, at
-            95 %, to lose no more. None takes it as long as no fall is told from noise.
+            95 %, to lose no more.
         confirm: compare what was taken once more with the best recipe of stage 1, by ``max_seeds``
             seeds that nothing has seen: a batch about half way to the largest, then the largest.
             What is not shown to lose no more is not recommended, so that 95 % holds for the whole
-            call, not for each comparison alone. The budget keeps what this takes. Without a
-            tolerance there is nothing to confirm.
+            call, not for each comparison alone. The budget keeps what this takes.
         start: a :class:`noisescale.Recipe` or ``AdamRecipe``, a batch size such as the prediction
             of a :class:`noisescale.BatchSizeLaw` or a measured critical batch size: stage 1 then
             begins with half of it, itself and twice it.
@@ -108,8 +107,7 @@ def tune_large_batch(
     epochs = check_number("epochs", epochs, "above 0", lambda v: v > 0)
     if epochs > (most := 2**62 / n_train):
         raise InputError(f"epochs must be at most {most:.3g}, 2**62 updates, got {epochs:g}.")
-    if tolerance is not None:
-        tolerance = check_number("tolerance", tolerance, "at least 0", lambda v: v >= 0)
+    tolerance = check_number("tolerance", tolerance, "at least 0", lambda v: v >= 0)
     given = {
         "learning_rate": learning_rate,
         "momentum": momentum,
@@ -160,8 +158,7 @@ def tune_large_batch(
             progress=shown,
             interface=interface,
         )
-        made = Tuner if tolerance is None else MarginTuner
-        return made(plan, trials, shown, notes).run()
+        return Tuner(plan, trials, shown, notes).run()
 
 
 def _engine(

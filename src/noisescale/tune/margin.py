@@ -1,10 +1,10 @@
-"""Appendix E with a margin: the largest batch that is shown to lose no more than a tolerance.
+"""The largest batch that is shown to lose no more than a tolerance: appendix E's other stages.
 
-Every comparison is a test of non-inferiority against the best recipe so far. Three things follow
-that the rule without a margin lacks. A learning rate at which the score is poor is lowered like one
-at which there is none: after stage 1 a third of it is tried at the same batch, and taken as the new
-start if the first is shown to be worse by more than the tolerance. Without a peak over batch sizes
-a third may be as poor, so then lower ones are tried too. What is accepted is the largest batch of
+Every comparison is a test of non-inferiority against the best recipe so far. A learning rate at
+which the score is poor is lowered like one at which there is none: after stage 1 a third of it is
+tried at the same batch, and taken as the new start if the first is shown to be worse by more than
+the tolerance. Without a peak over batch sizes a third may be as poor, so then lower ones are tried
+too. What is accepted is the largest batch of
 all that were measured as no worse, whatever stage measured it. And where noise is larger than the
 margin, or scores still rise as the learning rate falls, the result says that it is inconclusive,
 and what would decide it.
@@ -22,8 +22,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from noisescale.tune.comparison import Difference, seeds_to_decide
-from noisescale.tune.procedure import FACTOR, REDUCTIONS, Tuner, reason
+from noisescale.errors import InputError
+from noisescale.tune.comparison import (
+    ERROR,
+    Array,
+    Difference,
+    compare,
+    error_of_a_look,
+    seeds_to_decide,
+)
+from noisescale.tune.procedure import FACTOR, REDUCTIONS, FirstStage, reason
 from noisescale.tune.result import TuneResult, in_words
 from noisescale.tune.scores import AnyRecipe, Budget, BudgetSpentError, means
 
@@ -44,8 +52,8 @@ _MOST_SEEDS = 999  # that are worth naming
 
 
 @dataclass
-class MarginTuner(Tuner):
-    """The three stages with a tolerance."""
+class Tuner(FirstStage):
+    """All stages, and what they conclude."""
 
     refused: list[tuple[AnyRecipe, Difference]] = field(default_factory=list)
     best_seen: AnyRecipe | None = None  # the largest accepted batch, or else the most promising
@@ -53,11 +61,34 @@ class MarginTuner(Tuner):
     unconfirmed: tuple[AnyRecipe, Difference] | None = None  # the first that was not
     poor: tuple[str, float] | None = None  # that a lower learning rate is better, and which
 
-    @property
-    def tolerance(self) -> float:
-        """The loss that is no loss."""
-        assert self.plan.tolerance is not None
-        return self.plan.tolerance
+    def run(self) -> TuneResult:
+        """All stages, or as many as the budget allows."""
+        told, complete = "", True
+        try:
+            self._find_batch_size()
+            if self.constant is None:
+                for way in self.plan.ways:
+                    self.base = self.current
+                    self._grow(way)
+                self._retune()
+        except BudgetSpentError as spent:
+            if self.current is None:
+                raise InputError(
+                    f"the budget was spent before anything could be decided: {spent}; give it more."
+                ) from spent
+            told, complete = f"Stopped early: {spent}. ", False
+        complete = self._finish(complete) and complete
+        self._leave_out_broken()
+        told += self._told(complete)
+        best = self._most_promising()
+        if self.best_seen is None and best is not None:
+            self.best_seen = best[0]
+        return replace(
+            self._result(complete, told),
+            inconclusive=self._inconclusive(),
+            confirmed=self.confirmed,
+            best_seen=self.best_seen,
+        )
 
     def _find_batch_size(self) -> None:
         """Stage 1, at a lower learning rate where the score is poor."""
@@ -146,6 +177,21 @@ class MarginTuner(Tuner):
                 self.reference = recipe
         return accepted
 
+    def _judge(self, candidate: AnyRecipe, reference: AnyRecipe) -> tuple[Array, Difference]:
+        """Scores of the candidate, and how it compares, with more seeds while that is close."""
+        for n in self.plan.looks:
+            scores = self._scores([candidate, reference], n)
+            found = self._compare(*scores, alpha=error_of_a_look(self.plan.looks))
+            if found.finding != "unclear":
+                break
+        return scores[0], found
+
+    def _compare(
+        self, scores: Array, reference: Array, *, alpha: float = ERROR, among: int = 1
+    ) -> Difference:
+        tau = self.plan.tolerance
+        return compare(scores, reference, tau, usual=self.usual, alpha=alpha, among=among)
+
     def _retune(self) -> None:
         """Nearby sizes: larger ones that are no worse, or a smaller one that is better for sure."""
         assert self.current is not None
@@ -190,7 +236,7 @@ class MarginTuner(Tuner):
         for recipe in sorted(larger, key=lambda r: r.batch_size, reverse=True):
             scores = self._scores([recipe, self.reference], self.plan.seeds)
             # One that lost more at first sight would need luck, not seeds.
-            likely = self._compare(scores[0], scores[1]).mean >= -self.tolerance
+            likely = self._compare(scores[0], scores[1]).mean >= -self.plan.tolerance
             if likely and self._try(3, "batch_size", recipe):
                 return
 
@@ -255,13 +301,6 @@ class MarginTuner(Tuner):
             self.current, self.confirmed = recipe, True
         return complete
 
-    def _result(self, complete: bool, told: str) -> TuneResult:
-        best = self._most_promising()
-        if self.best_seen is None and best is not None:
-            self.best_seen = best[0]
-        result = super()._result(complete, told)
-        return replace(result, confirmed=self.confirmed, best_seen=self.best_seen)
-
     # ----------------------------------------------------------------------------------------------
 
     def _inconclusive(self) -> str | None:
@@ -273,8 +312,15 @@ class MarginTuner(Tuner):
                 f"{told}: what is best at {self.current.learning_rate:.3g} is not what training "
                 f"can reach; give learning_rate={rate:.2g} or less."
             )
-        if self.constant is not None or self.unsound is not None:
-            return super()._inconclusive()
+        if self.unsound is not None:
+            return self.unsound
+        if self.constant is not None:
+            return (
+                f"the score is {self.constant:.4g} for every batch size and seed at learning rate "
+                f"{self.start.learning_rate:.3g}, so that none can be told from another; make sure "
+                "that train uses what it is given and that this is neither chance nor the best "
+                "score there is, and give another learning_rate."
+            )
         if self.confirmed is False:
             return f"{self._not_confirmed()}."
         best = self._most_promising()
@@ -298,7 +344,7 @@ class MarginTuner(Tuner):
             if recipe.batch_size > self.current.batch_size and recipe not in self.broken
         ]
         open_yet = [pair for pair in pairs if pair[1].finding == "unclear"]
-        if likely := [pair for pair in open_yet if pair[1].mean >= -self.tolerance]:
+        if likely := [pair for pair in open_yet if pair[1].mean >= -self.plan.tolerance]:
             return max(likely, key=lambda pair: pair[0].batch_size)
         return max(open_yet or pairs, key=lambda p: p[1].mean - p[1].reach, default=None)
 
@@ -308,7 +354,7 @@ class MarginTuner(Tuner):
             return f"the reference gave a score in {found.n_seeds} of its seeds alone: too few"
         told = f"it scores {found}, and tolerance={_up(found.reach - found.mean):g} would hold"
         first = None if fresh else self.plan.seeds
-        seeds = seeds_to_decide(found, self.tolerance, _MOST_SEEDS, first=first)
+        seeds = seeds_to_decide(found, self.plan.tolerance, _MOST_SEEDS, first=first)
         if seeds is not None and found.finding == "unclear":
             told += f", or about max_seeds={seeds} tell if the difference stays"
         return told
@@ -329,18 +375,22 @@ class MarginTuner(Tuner):
     def _told(self, complete: bool) -> str:
         assert self.start is not None
         assert self.current is not None
+        if self.constant is not None and complete:
+            return "No larger batch was tried: a score that never changes tells none apart."
         if self.constant is not None:
-            return super()._told(complete)
+            return "This is the best recipe so far."
         ratio = self.current.batch_size / self.start.batch_size
         times = f"A batch {ratio:.3g} times as large"
         if self.confirmed:
-            told = f"{times} loses less than {self.tolerance:g}, at 95 %, on "
+            told = f"{times} loses less than {self.plan.tolerance:g}, at 95 %, on "
             told += f"{self.plan.max_seeds} fresh seeds"
         elif ratio > 1:
-            told = f"{times} seems to lose less than {self.tolerance:g}: each comparison errs in "
+            told = (
+                f"{times} seems to lose less than {self.plan.tolerance:g}: each comparison errs in "
+            )
             told += "5 %, the largest of many in more, and no fresh seeds confirm it"
         elif complete or self.best_seen is not None:
-            told = f"No larger batch was shown to lose less than {self.tolerance:g}"
+            told = f"No larger batch was shown to lose less than {self.plan.tolerance:g}"
         else:
             told = "This is the best recipe so far"
         if self.current.batch_size == self.plan.limit:

@@ -1,6 +1,7 @@
-"""Appendix E of the paper, with statistics: the largest batch that costs no accuracy.
+"""Appendix E of the paper, with statistics: its first stage, and what all of them need.
 
-The number of epochs is fixed throughout, so updates go as 1/B: with the learning rate or 1/(1 - m)
+The largest batch that costs no accuracy is looked for from there on (margin.py). The number of
+epochs is fixed throughout, so updates go as 1/B: with the learning rate or 1/(1 - m)
 proportional to B, noise scale and effective training time both stay as they are. Every decision is
 a function of stored scores, so a tuning that was killed comes to the same end.
 """
@@ -18,16 +19,13 @@ from noisescale.jobs.progress import Progress
 from noisescale.noise import AdamRecipe, Recipe
 from noisescale.sweep.peak import find_peak
 from noisescale.tune.comparison import (
-    ERROR,
     Array,
     Difference,
-    compare,
-    error_of_a_look,
     looks,
     usual_spread,
 )
 from noisescale.tune.result import Decision, TuneResult, in_words
-from noisescale.tune.scores import AnyRecipe, BudgetSpentError, Trials, means, peak_frame
+from noisescale.tune.scores import AnyRecipe, Trials, means, peak_frame
 from noisescale.uncertainty import Estimate, mean_of
 
 ADAM_WAYS = ("square_root", "half_life")  # of a saved trail too
@@ -52,7 +50,7 @@ class Plan:
     limit: int
     seeds: int
     max_seeds: int
-    tolerance: float | None = None
+    tolerance: float
     confirm: bool = True
     spacing: int = 4  # ratio of the first batch sizes, by which they are widened too
 
@@ -68,8 +66,8 @@ class Plan:
 
 
 @dataclass
-class Tuner:
-    """The three stages. ``current`` is the best recipe so far, ``reference`` what it must match."""
+class FirstStage:
+    """Stage 1. ``current`` is the best recipe so far, ``reference`` what it must match."""
 
     plan: Plan
     trials: Trials
@@ -87,26 +85,6 @@ class Tuner:
     constant: float | None = None  # the score, if it is the same for all of them
     broken: list[AnyRecipe] = field(default_factory=list)  # gave no score in some seed
     unsound: str | None = None  # why the recommendation is none, if all that was taken broke down
-
-    def run(self) -> TuneResult:
-        """All stages, or as many as the budget allows."""
-        told, complete = "", True
-        try:
-            self._find_batch_size()
-            if self.constant is None:
-                for way in self.plan.ways:
-                    self.base = self.current
-                    self._grow(way)
-                self._retune()
-        except BudgetSpentError as spent:
-            if self.current is None:
-                raise InputError(
-                    f"the budget was spent before anything could be decided: {spent}; give it more."
-                ) from spent
-            told, complete = f"Stopped early: {spent}. ", False
-        complete = self._finish(complete) and complete
-        self._leave_out_broken()
-        return self._result(complete, told + self._told(complete))
 
     # Stage 1 ------------------------------------------------------------------------------------
 
@@ -221,23 +199,7 @@ class Tuner:
         self.notes.append(note)
         warnings.warn(note, TuneWarning, stacklevel=6)
 
-    # Stage 2 ------------------------------------------------------------------------------------
-
-    def _grow(self, via: str) -> None:
-        """Batches three times as large, until the score falls beyond its noise."""
-        words = via.replace("_", " ")
-        while (larger := self._larger(via)) is not None:
-            assert self.reference is not None
-            self.progress.line(f"stage 2: B = {larger.batch_size}, {words} with it")
-            scores, found = self._judge(larger, self.reference)
-            accepted = found.finding in ("held", "rose")
-            why = reason(found, scores)
-            self._record(2, via, larger, scores, found, accepted, why)
-            if not accepted:
-                return
-            self.current = larger
-            if found.finding == "rose":
-                self.reference = larger
+    # The stages that follow ---------------------------------------------------------------------
 
     def _larger(self, via: str) -> AnyRecipe | None:
         """The next recipe; None where the hardware's limit, or the rule's end, leaves no room."""
@@ -257,46 +219,6 @@ class Tuner:
         scaled = self.current.scaled_to(batch_size=size, via=via)
         return replace(scaled, notes=())  # its own are worked out anew
 
-    def _judge(
-        self, candidate: AnyRecipe, reference: AnyRecipe, *, rise: int = 0
-    ) -> tuple[Array, Difference]:
-        """Scores of the candidate, and how it compares, with more seeds while that is close.
-
-        With ``rise`` it is a rise that must be certain, of one among so many; else a fall.
-        """
-        for n in self.plan.looks:
-            scores = self._scores([candidate, reference], n)
-            alpha = error_of_a_look(self.plan.looks)
-            found = self._compare(*scores, alpha=alpha, among=max(rise, 1))
-            close = found.finding == "unclear"
-            if rise:
-                close = found.finding == "held" and found.mean > found.std
-            if not close:
-                break
-        return scores[0], found
-
-    # Stage 3 ------------------------------------------------------------------------------------
-
-    def _retune(self) -> None:
-        """Nearby batch sizes on a linear scale; a move must be worth more than its noise."""
-        assert self.current is not None
-        centre = self.current
-        nearby = self._nearby(centre)
-        self.progress.line(f"stage 3: batch sizes near {centre.batch_size}")
-        self._scores([centre, *nearby], self.plan.seeds)  # side by side
-        best = (0.0, centre)
-        judged = []
-        for recipe in nearby:
-            scores, found = self._judge(recipe, centre, rise=len(nearby))
-            judged.append((recipe, scores, found))
-            if found.finding == "rose":
-                best = max(best, (found.mean, recipe), key=lambda pair: pair[0])
-        self.current = best[1]
-        for recipe, scores, found in judged:
-            taken = recipe is self.current
-            why = reason(found, scores, _OF_A_RISE)
-            self._record(3, "batch_size", recipe, scores, found, taken, why)
-
     def _nearby(self, centre: AnyRecipe) -> list[AnyRecipe]:
         sizes = {round(share * centre.batch_size) for share in _NEARBY} - {centre.batch_size, 0}
         # A Recipe works its notes out anew; an AdamRecipe has them from the way that it grew.
@@ -308,16 +230,6 @@ class Tuner:
         ]
 
     # ----------------------------------------------------------------------------------------------
-
-    def _compare(
-        self, scores: Array, reference: Array, *, alpha: float = ERROR, among: int = 1
-    ) -> Difference:
-        tau = self.plan.tolerance
-        return compare(scores, reference, tau, usual=self.usual, alpha=alpha, among=among)
-
-    def _finish(self, complete: bool) -> bool:
-        """What comes after the stages, whether or not the budget was enough for them."""
-        return True
 
     def _leave_out_broken(self) -> None:
         """Never recommend what gave no score in some seed: rather what was taken before it."""
@@ -376,39 +288,6 @@ class Tuner:
         if why:
             self.progress.decided(f"stage {stage}: {in_words(recipe)}: {why}")
 
-    def _told(self, complete: bool) -> str:
-        if not complete:
-            return "This is the best recipe so far."
-        if self.constant is not None:
-            return "No larger batch was tried: a score that never changes tells none apart."
-        assert self.start is not None
-        assert self.current is not None
-        ratio = self.current.batch_size / self.start.batch_size
-        if ratio > 1:
-            told = f"A batch {ratio:.3g} times as large scores no less beyond the noise"
-        else:
-            told = "No larger batch keeps the score"
-        if self.current.batch_size == self.plan.limit:
-            told += ", up to the largest batch allowed"
-        seen = [
-            d.difference_std for d in self.trail if d.stage == 2 and d.accepted and d.difference_std
-        ]
-        if seen:
-            told += f"; a loss below about {2 * max(seen):.2g} would not have been seen"
-        return told + "."
-
-    def _inconclusive(self) -> str | None:
-        """Why nothing is recommended, and what would decide it."""
-        if self.constant is None or self.unsound is not None:
-            return self.unsound
-        assert self.start is not None
-        return (
-            f"the score is {self.constant:.4g} for every batch size and seed at learning rate "
-            f"{self.start.learning_rate:.3g}, so that none can be told from another; make sure "
-            "that train uses what it is given and that this is neither chance nor the best score "
-            "there is, and give another learning_rate."
-        )
-
     def _result(self, complete: bool, told: str) -> TuneResult:
         assert self.current is not None
         assert self.start is not None
@@ -430,22 +309,10 @@ class Tuner:
             seconds_per_example=example,
             notes=tuple(dict.fromkeys((*self.notes, *self.current.notes))),
             tolerance=self.plan.tolerance,
-            inconclusive=self._inconclusive(),
         )
 
 
-_OF_A_FALL = {
-    "fell": "falls beyond its noise",
-    "unclear": "may have fallen, and more seeds did not tell: taken for a fall",
-    "held": "no fall beyond its noise",
-    "rose": "rises beyond its noise",
-}
-_OF_A_RISE = dict.fromkeys(_OF_A_FALL, "no better beyond its noise") | {
-    "rose": "better beyond its noise"
-}
-
-
-def reason(found: Difference, scores: Array, words: dict[str, str] = _OF_A_FALL) -> str:
+def reason(found: Difference, scores: Array, words: dict[str, str]) -> str:
     """Why a recipe was taken or not, in words."""
     if broken := int(np.isnan(scores).sum()):
         return f"training gave no score in {broken} of {len(scores)} seeds"

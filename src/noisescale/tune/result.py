@@ -58,12 +58,12 @@ class TuneResult(Displayed):
         seconds_per_update, seconds_per_example: the time of an update of B examples is about the
             first plus B times the second, fitted to these runs.
         notes: what to watch out for.
-        tolerance: the loss that was no loss; None for the rule without a margin.
+        tolerance: the loss that was no loss; None in results from before there always was one.
         inconclusive: why this recommends nothing, and what would decide it; None if it does.
         confirmed: whether fresh seeds show that ``recipe``, larger than ``start``, loses no more
             than the tolerance; None if nothing was to be confirmed.
         best_seen: the largest batch that was accepted, confirmed or not; if none was, the larger
-            one that came nearest. None without a tolerance, or if none was tried.
+            one that came nearest. None if none was tried.
     """
 
     recipe: Recipe | AdamRecipe

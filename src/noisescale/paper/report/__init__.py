@@ -27,8 +27,6 @@ from noisescale.paper.corrections import CORRECTIONS
 from noisescale.paper.documents import Kept
 from noisescale.paper.readings import Reading, all_readings
 from noisescale.paper.report.checked import check_part
-from noisescale.paper.report.playground import playground_parts
-from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
 from noisescale.paper.section import Findings, Measurement, Picture, Section
 from noisescale.sweep import RunStore
 from noisescale.text import printable
@@ -64,7 +62,6 @@ class Shown:
     seeds: int
     other_version: str  # which one measured it, if it is not the present one; else empty
     command: str  # that would measure it
-    early: tuple[Judgement, ...] = ()  # what the first seeds alone say, where others came later
 
     @classmethod
     def of(cls, section: Section, kept: Kept) -> Self:
@@ -76,7 +73,6 @@ class Shown:
             at.seeds,
             _told_of_version(section, kept),
             f"noisescale paper --only {section.id} --scale {at.scale} --seeds {at.seeds}",
-            judge_first_seeds(section, kept.data),
         )
 
     @property
@@ -132,8 +128,6 @@ def render(
         claims=side_by_side(all_claims(), claims["claims"], judged),
         readings=side_by_side(all_readings(), claims["readings"], full_verdicts["readings"]),
         meanings=full_verdicts["meanings"],
-        second=full_verdicts["second_statistics"],
-        later_seeds=told_of_later_seeds(full.values()),
         sections=[s for s in sections if s.id in here or s.id in full],
         here=here,
         full=full,
@@ -141,8 +135,7 @@ def render(
         corrections=[(one, one.numbers(rows, numbers)) for one in CORRECTIONS],
         runs=runs,
         n_runs=max(runs.count("\n") - 1, 0),
-        playground=playground_parts(),
-        script=_file("calculator.js") + playground_parts().script,
+        script=_file("calculator.js"),
     )
 
 
