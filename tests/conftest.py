@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from noisescale.data import Dataset, DataWarning, load_mnist
 from noisescale.jobs.progress import Progress
+from oracles.here import Here
 
 TESTS = Path(__file__).parent
 
@@ -27,10 +28,24 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
+# Fixtures that are dear, and made once a run: the tests that need one share a worker.
+_DEAR = {"report", "full_scale"}
+
+
+def pytest_itemcollected(item):
+    """With ``--dist loadgroup`` a file's tests go to one worker, and to one all that is dear."""
+    file = f"{item.path.parent.name}-{item.path.stem}"
+    item.add_marker(pytest.mark.xdist_group("dear" if _is_dear(item) else file))
+
+
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(items):
-    """What shares the smoke report comes first: one worker makes it while the others go on."""
-    items.sort(key=lambda item: "report" not in item.fixturenames)
+    """What is dear comes first: the other workers go on with the files meanwhile."""
+    items.sort(key=lambda item: not _is_dear(item))
+
+
+def _is_dear(item):
+    return not _DEAR.isdisjoint(item.fixturenames)
 
 
 @pytest.fixture(scope="session")
@@ -63,15 +78,26 @@ class _Lines(Progress):
 
 
 @pytest.fixture(scope="session")
-def report(tmp_path_factory):
-    """A report at smoke scale: what it returned, its folder, what it said on the way."""
+def full_scale():
+    """What ships, judged and drawn once: the findings of a section by its id."""
+    from judged import findings
+
+    return findings
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory, full_scale):
+    """A report at smoke scale: what it returned, its folder, what it said on the way.
+
+    Measured in this process: workers would start Python and JAX anew.
+    """
     from noisescale.paper import run_paper
 
     told = _Lines()
     out = tmp_path_factory.mktemp("report")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        made = run_paper(out, scale="smoke", progress=told)
+        made = run_paper(out, scale="smoke", executor=Here(), progress=told)
     return made, out, told
 
 

@@ -7,30 +7,17 @@ from typing import Any
 from noisescale.paper.bets import SIZES
 from noisescale.paper.claims import Verdict, all_claims, counts, headline, result_in_words
 from noisescale.paper.readings import all_readings
-from noisescale.paper.report import Shown
-from noisescale.paper.second import judge_first_seeds, told_of_later_seeds
+from noisescale.paper.second import told_of_later_seeds
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
-from noisescale.paper.stages import verdicts_of
+from noisescale.paper.stages import full_scale, verdicts_of
 from noisescale.uncertainty import mean_of
-
-
-@cache
-def shown() -> dict[str, Shown]:
-    """The shipped data, judged, nothing drawn."""
-    found = {}
-    for section in SECTIONS.values():
-        if (kept := shipped(section)) is not None:
-            early = judge_first_seeds(section, kept.data)
-            findings = section.judge(kept.data)
-            found[section.id] = Shown(findings, (), kept.data.at.seeds, False, "", early)
-    return found
 
 
 @cache
 def judged() -> dict[str, Any]:
     """Their verdicts."""
-    return verdicts_of(shown())
+    return verdicts_of(full_scale())
 
 
 def told(row: dict[str, Any]) -> str:
@@ -114,7 +101,7 @@ def second_passage() -> str:
     changed = [row for row in rows if row["changes"]]
     counted = f"Of {len(rows)} claims judged again {len(rows) - len(changed)} keep their verdict."
     lines = [
-        *textwrap.wrap(f"{told_of_later_seeds(shown().values())} {counted} The others:", 108),
+        *textwrap.wrap(f"{told_of_later_seeds(full_scale().values())} {counted} The others:", 108),
         "",
         "| claim | first | second | seeds 0 to 2 | measured |",
         "|---|---|---|---|---|",
