@@ -10,6 +10,7 @@ from picture import PICTURE, source
 from PIL import Image
 
 from command_line import run
+from oracles.here import Here
 
 
 def _text(page):
@@ -30,6 +31,8 @@ def _param(page):
 def test_code_prints_what_the_page_shows(page, mnist, monkeypatch):
     # The pages say load_mnist(); here it gives what this machine has, without the warning.
     monkeypatch.setattr("noisescale.data.load_mnist", lambda: mnist)
+    # Sweeps and tunings run here: workers would start Python and JAX anew.
+    monkeypatch.setattr("noisescale.jobs.engines.LocalEngine", lambda *_, **__: Here())
     namespace, uncomparable = {}, False
     for example in examples(_text(page)):
         if example.runs:

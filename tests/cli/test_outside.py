@@ -100,6 +100,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.filterwarnings("default::noisescale.evidence.NotAMinimumWarning")
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 @pytest.mark.parametrize(
     "arguments",
