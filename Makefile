@@ -25,7 +25,7 @@ paper: $(VENV)/.ready
 # XLA compiles more than it computes here, and with fewer optimisations in three quarters of the time.
 XLA_FLAGS ?= --xla_backend_optimization_level=1
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 XLA_FLAGS="$(XLA_FLAGS)" $(BIN)/python -m pytest \
-  --numprocesses auto --dist loadgroup --no-loadscope-reorder
+  --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.ready
 	$(PYTEST) -m "not long and not frameworks" $(ARGS)

@@ -28,24 +28,39 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
-# Fixtures that are dear, and made once a run: the tests that need one share a worker.
-_DEAR = {"report", "full_scale"}
+# What needs the smoke report, or what ships judged: made once a run, so it shares a worker.
+_DEAR = (
+    "tests/golden/test_golden.py::test_claims_are_judged_as_before",
+    "tests/golden/test_golden.py::test_the_smoke_report_measures_as_before",
+    "tests/paper/test_readings.py",
+    "tests/paper/test_recomputed.py",
+    "tests/paper/test_report.py",
+    "tests/test_documented_numbers.py",
+    "tests/test_results.py",
+)
 
 
-def pytest_itemcollected(item):
-    """With ``--dist loadgroup`` a file's tests go to one worker, and to one all that is dear."""
-    file = f"{item.path.parent.name}-{item.path.stem}"
-    item.add_marker(pytest.mark.xdist_group("dear" if _is_dear(item) else file))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With ``--dist loadfile`` a file's tests go to one worker, and to one all that is dear.
+
+    xdist has groups of its own, but their marks do not reach the newest pytest.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "dear" if nodeid.startswith(_DEAR) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(items):
     """What is dear comes first: the other workers go on with the files meanwhile."""
-    items.sort(key=lambda item: not _is_dear(item))
-
-
-def _is_dear(item):
-    return not _DEAR.isdisjoint(item.fixturenames)
+    items.sort(key=lambda item: not item.nodeid.startswith(_DEAR))
 
 
 @pytest.fixture(scope="session")

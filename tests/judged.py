@@ -1,4 +1,4 @@
-"""What ships, judged and drawn once a process; who uses it asks for the fixture ``full_scale``."""
+"""What ships, judged and drawn once a process; who uses it stands in ``_DEAR`` of conftest.py."""
 
 from noisescale.paper import SECTIONS
 from noisescale.paper.section import Findings

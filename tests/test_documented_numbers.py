@@ -25,7 +25,6 @@ from noisescale.paper.shipped import shipped
 from noisescale.uncertainty import mean_of
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.usefixtures("full_scale")
 
 
 def page(name):

@@ -15,7 +15,6 @@ from judged import findings
 from noisescale.paper import SECTIONS
 
 RESULTS = Path(__file__).parents[2] / "results"
-pytestmark = pytest.mark.usefixtures("full_scale")
 YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
 
 
