@@ -19,13 +19,13 @@ help:
 paper: $(VENV)/.ready
 	$(BIN)/noisescale paper --scale $(SCALE) --out $(OUT)
 
-# Every worker begins with its share of the files and takes from another's when it is through. One
-# thread of BLAS and PyTorch each: threads of several pools that spin on the same cores wait for one
-# another.
+# Every worker takes the next file when it is through with one; tests that share something dear are
+# one file to them (tests/conftest.py). One thread of BLAS and PyTorch each: threads of several pools
+# that spin on the same cores wait for one another.
 # XLA compiles more than it computes here, and with fewer optimisations in three quarters of the time.
 XLA_FLAGS ?= --xla_backend_optimization_level=1
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 XLA_FLAGS="$(XLA_FLAGS)" $(BIN)/python -m pytest \
-  --numprocesses auto --dist worksteal
+  --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.ready
 	$(PYTEST) -m "not long and not frameworks" $(ARGS)

@@ -25,12 +25,19 @@ class Ended(NamedTuple):
         return lines[0].removeprefix("noisescale: ")
 
 
-def run(*arguments):
-    out, err = io.StringIO(), io.StringIO()
+def run(*arguments, encoding=None):
+    """What a command prints; in an encoding that is not the terminal's usual, its bytes."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding or "utf-8") for _ in range(2))
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         pytest.raises(SystemExit) as ended,
     ):
         main([str(argument) for argument in arguments])
-    return Ended(ended.value.code, out.getvalue(), err.getvalue())
+    out, err = (_written(stream) for stream in (out, err))
+    return Ended(ended.value.code, out if encoding else out.decode(), err.decode())
+
+
+def _written(stream):
+    stream.flush()
+    return stream.buffer.getvalue()

@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from noisescale.data import Dataset, DataWarning, load_mnist
 from noisescale.jobs.progress import Progress
+from oracles.here import Here
 
 TESTS = Path(__file__).parent
 
@@ -27,10 +28,39 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
+# What needs the smoke report, or what ships judged: made once a run, so it shares a worker.
+_DEAR = (
+    "tests/golden/test_golden.py::test_claims_are_judged_as_before",
+    "tests/golden/test_golden.py::test_the_smoke_report_measures_as_before",
+    "tests/paper/test_readings.py",
+    "tests/paper/test_recomputed.py",
+    "tests/paper/test_report.py",
+    "tests/test_documented_numbers.py",
+    "tests/test_results.py",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With ``--dist loadfile`` a file's tests go to one worker, and to one all that is dear.
+
+    xdist has groups of its own, but their marks do not reach the newest pytest.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "dear" if nodeid.startswith(_DEAR) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
+
+
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(items):
-    """What shares the smoke report comes first: one worker makes it while the others go on."""
-    items.sort(key=lambda item: "report" not in item.fixturenames)
+    """What is dear comes first: the other workers go on with the files meanwhile."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_DEAR))
 
 
 @pytest.fixture(scope="session")
@@ -63,15 +93,26 @@ class _Lines(Progress):
 
 
 @pytest.fixture(scope="session")
-def report(tmp_path_factory):
-    """A report at smoke scale: what it returned, its folder, what it said on the way."""
+def full_scale():
+    """What ships, judged and drawn once: the findings of a section by its id."""
+    from judged import findings
+
+    return findings
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory, full_scale):
+    """A report at smoke scale: what it returned, its folder, what it said on the way.
+
+    Measured in this process: workers would start Python and JAX anew.
+    """
     from noisescale.paper import run_paper
 
     told = _Lines()
     out = tmp_path_factory.mktemp("report")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        made = run_paper(out, scale="smoke", progress=told)
+        made = run_paper(out, scale="smoke", executor=Here(), progress=told)
     return made, out, told
 
 

@@ -1,16 +1,16 @@
 """The pages tell the truth: their code runs, prints what they show, and their commands exist."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 from pages import PAGES, ROOT, difference, examples, orphans
 from picture import PICTURE, source
 from PIL import Image
+
+from command_line import run
+from oracles.here import Here
 
 
 def _text(page):
@@ -31,6 +31,8 @@ def _param(page):
 def test_code_prints_what_the_page_shows(page, mnist, monkeypatch):
     # The pages say load_mnist(); here it gives what this machine has, without the warning.
     monkeypatch.setattr("noisescale.data.load_mnist", lambda: mnist)
+    # Sweeps and tunings run here: workers would start Python and JAX anew.
+    monkeypatch.setattr("noisescale.jobs.engines.LocalEngine", lambda *_, **__: Here())
     namespace, uncomparable = {}, False
     for example in examples(_text(page)):
         if example.runs:
@@ -46,12 +48,6 @@ def test_code_prints_what_the_page_shows(page, mnist, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_output_has_its_code(page):
     assert orphans(_text(page)) == []
-
-
-def test_pages_have_code_that_runs():
-    running = [example for page in PAGES for example in examples(_text(page)) if example.runs]
-    assert sum(example.language == "python" for example in running) >= 10
-    assert sum(len(example.commands) for example in running) >= 2
 
 
 @pytest.mark.parametrize(
@@ -97,21 +93,6 @@ def test_code_that_prints_shows_it():
     assert "'42'" in silent.differs(silent.run({}))
 
 
-def test_the_readme_shows_the_two_commands():
-    shown = "".join(example.code for example in examples(_text(ROOT / "README.md")))
-    assert "make paper" in shown
-    assert "make test" in shown
-
-
-def test_the_readme_shows_how_to_install_it_and_every_extra():
-    text = _text(ROOT / "README.md")
-    assert "\npip install noisescale\n" in text
-    extras = re.findall(r"^\| `noisescale\[(\w+)\]`", text, re.MULTILINE)
-    described = _text(ROOT / "pyproject.toml").partition("[project.optional-dependencies]")[2]
-    declared = re.findall(r"^(\w+) = \[", described.partition("\n[")[0], re.MULTILINE)
-    assert set(extras) == set(declared) - {"test", "lint", "docs", "bench"}
-
-
 def test_the_readmes_picture_is_of_the_shipped_runs():
     assert "docs/rule.png" in _text(ROOT / "README.md")
     with Image.open(PICTURE) as picture:
@@ -124,15 +105,6 @@ def test_links_between_pages_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_sentences_about_claims_lead_to_their_verdicts():
-    text = _text(ROOT / "docs" / "paper.md")
-    prose = re.sub(r"<!-- measured.*?<!-- end -->|`[^`]*`", "", text, flags=re.DOTALL)
-    linked = re.findall(r"\[([CR]\d\d(?:-\d\d)?)\]", prose)
-    assert len(re.findall(r"\b[CR]\d\d(?:-\d\d)?\b", prose)) == len(linked) > 30
-    targets = dict(re.findall(r"^\[([CR][\d-]+)\]: #([cr][\d-]+)$", text, re.MULTILINE))
-    assert all(f'<a id="{targets[name]}"></a>' in text for name in linked)
-
-
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / ".ci/run"], ids=_name)
 def test_make_has_every_target(page):
     targets = re.findall(r"^([\w-]+):", _text(ROOT / "Makefile"), re.MULTILINE)
@@ -141,14 +113,11 @@ def test_make_has_every_target(page):
 
 
 @cache
-def _help(command):
-    return subprocess.run(
-        [sys.executable, "-m", "noisescale", *command, "--help"],
-        check=True,
-        capture_output=True,
-        encoding="utf-8",
-        env=os.environ | {"COLUMNS": "200"},
-    ).stdout
+def _options(command):
+    """The options that a command's help lists."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        return {*re.findall(r"--[a-z][a-z-]*", run(*command, "--help").out)}
 
 
 def _commands(text):
@@ -167,13 +136,12 @@ def test_commands_and_options_exist(page):
     for words in _commands(_text(page)):
         command = words[: 2 if words[:2] == ["data", "fetch"] else not words[0].startswith("-")]
         options = {word for word in words if word.startswith("--")}
-        assert options <= {*re.findall(r"--[a-z][a-z-]*", _help(tuple(command)))}, words
+        assert options <= _options(tuple(command)), words
 
 
 def test_commands_are_found():
     text = "`noisescale recipe --to 3`, `noisescale`\n```\nnoisescale data  # what\nmake x\n```\n"
     assert list(_commands(text)) == [["data"], ["recipe", "--to", "3"]]
-    assert sum(len(list(_commands(_text(page)))) for page in PAGES) >= 10
 
 
 def test_the_gallery_shows_what_its_script_measured():

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import noisescale as ns
+from judged import findings
 from noisescale.paper import SECTIONS, figure2
 from noisescale.paper.claims import all_claims
 from noisescale.paper.law_outcomes import slope_at
@@ -103,7 +104,7 @@ def scaling_rules():
     rule, text = slope(whole, "n_train")
     peaks = ", ".join(f"{point.peak.fitted:.0f}" for point in rule.points)
     yield f"{text} over all N from 1,000 on (B_opt = {peaks})"
-    measured = SECTIONS["5"].judge(shipped(SECTIONS["5"]).data).measurements
+    measured = findings("5").measurements
     foretold, came = (
         next(row.value for row in measured if row.what.startswith(f"B_opt {how} at"))
         for how in ("predicted", "measured")
@@ -208,7 +209,7 @@ def figure_10():
     yield f"get E = {random.E[30]:.0f} (B = 30) and {random.E[1000]:.0f} (B = 1000)"
     top = [true.top_curvature[1000], true.top_curvature[30], random.top_curvature[1000]]
     yield "is {:.0f} at B = 1000 and {:.0f} at B = 30, {:.0f} with random labels".format(*top)
-    judged = {j.id: j for j in SECTIONS["10"].judge(shipped(SECTIONS["10"]).data).judgements}
+    judged = {j.id: j for j in findings("10").judgements}
     ranked, names = judged["C32"], ("largest evidence", "0.1", "1")
     best, weak, strong = (
         ranked.measured[f"Spearman(E, test accuracy), prior {name}"] for name in names
@@ -226,9 +227,7 @@ def what_holds_and_what_does_not():
     """The prose of the page, from the data of the sections that it names."""
     judged = {
         name: {
-            judgement.id: judgement
-            for judgement in SECTIONS[name].judge(shipped(SECTIONS[name]).data).judgements
-            if judgement.primary
+            judgement.id: judgement for judgement in findings(name).judgements if judgement.primary
         }
         for name in ("1", "3", "4", "8", "9", "A")
     }
@@ -276,7 +275,7 @@ def what_holds_and_what_does_not():
     yield f"the best rates tried are {', '.join(best[:-1])} and {best[-1]}, which is neither"
     undivided = next(
         judgement
-        for judgement in SECTIONS["8"].judge(shipped(SECTIONS["8"]).data).judgements
+        for judgement in findings("8").judgements
         if judgement.id == "C23" and not judgement.primary
     )
     without, with_l2 = undivided.measured.values()
@@ -291,7 +290,7 @@ def second_readings():
     """What the prose of the page says of them, and of second statistics."""
     judged = {}
     for name in ("3", "8", "R24", "R29", "R31", "R37"):
-        for reading in SECTIONS[name].judge(shipped(SECTIONS[name]).data).readings:
+        for reading in findings(name).readings:
             judged.setdefault(reading.id, []).append(reading)
     (full, small) = judged["R37"]
     for reading, before in ((full, ""), (small, "for B = 30 ")):
@@ -312,7 +311,7 @@ def second_readings():
     _, undivided = judged["R24"]
     early = next(
         judgement
-        for judgement in SECTIONS["8"].judge(shipped(SECTIONS["8"]).data).judgements
+        for judgement in findings("8").judgements
         if judgement.id == "C24" and not judgement.primary
     )
     name = "final over lowest, B = 30"
@@ -343,7 +342,7 @@ def second_readings():
     batch = larger.removesuffix(" on validation images")
     yield f"There {batch}, {value:.4f} ± {error:.4f} on validation images, was not told from a loss"
     yield f"as N^{slope_again('C20')}."
-    cells = SECTIONS["R05-11"].judge(shipped(SECTIONS["R05-11"]).data).readings[0].measured
+    cells = findings("R05-11").readings[0].measured
     assert cells["most hold"] == "raw, exact minimum"
     yield f"on raw pixels has most, {cells['of 11']} claims of 11 (R05-11)"
 
@@ -438,7 +437,7 @@ def logistic_regression_and_units():
     yield f"test cross-entropy is {weak:.3f} there and {best:.3f} at best"
     (apart,) = (
         judgement
-        for judgement in SECTIONS["2"].judge(shipped(SECTIONS["2"]).data).judgements
+        for judgement in findings("2").judgements
         if judgement.id == "C11" and judgement.convention == "whitened"
     )
     assert apart.verdict == "not reproduced"
@@ -446,8 +445,7 @@ def logistic_regression_and_units():
     assert (figure2._distances(whitened) > 0.5).all()
     assert len(whitened.E) == 5
     yield "have their minima half a decade apart or more in each of five seeds (C11)"
-    units = shipped(SECTIONS["units"])
-    told = {row.what: row.value for row in SECTIONS["units"].judge(units.data).measurements}
+    told = {row.what: row.value for row in findings("units").measurements}
     usual = told["test accuracy, cost per example, B = 30"]
     divided = told["test accuracy, cost per example and class, B = 30"]
     yield f"(test accuracy {usual} at B = 30); averaged over the ten classes too "
@@ -511,7 +509,7 @@ def watching():
 
 def figure_11():
     data = shipped(SECTIONS["11"]).data
-    judged = {j.id: j for j in SECTIONS["11"].judge(data).judgements if j.primary}
+    judged = {j.id: j for j in findings("11").judgements if j.primary}
     low, high = (
         [f(m.E for m in data.maps if m.labels == labels) for f in (min, max)]
         for labels in ("true", "random")
@@ -584,24 +582,6 @@ SENTENCES = [
 def test_passages_are_what_is_shipped(name):
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert measured.written(text) == text, "write it again: python tools/measured.py --write"
-
-
-def test_passages_of_the_tuner_tell_every_method(monkeypatch):
-    row = {"repeats": 5, "test_accuracy": 0.91, "spread": 0.003, "batch_sizes": [8, 90]}
-    row |= {"median_updates_a_run": 213.5, "median_updates": 40_000, "inconclusive": 2}
-    once = row | {"repeats": 1, "spread": None, "inconclusive": 0}
-    begun = {"data": "MNIST", "start": "none", "near": None, "first": 20, "batch_size": 60}
-    document = {"network": "784-100-10", "n_train": 1000, "epochs": 20.0, "margin": 0.002}
-    document["summary"] = {"tuner": row, "TPE": once}
-    document["starts"] = [begun | {"updates": 9_000, "inconclusive": None}]
-    monkeypatch.setattr(measured, "bench", lambda name: document)
-    text = measured.tuner_passage()
-    assert (
-        "| tuner with a margin of 0.002 | 5, 2 inconclusive | 0.9100 (0.0030) | 8, 90 | 213.5 "
-        "| 40,000 |" in text
-    )
-    assert "| TPE | 1 | 0.9100 | 8, 90 |" in text
-    assert "| MNIST | none |  | 20 | 60 | 9,000 |" in measured.starts_passage()
 
 
 def test_the_picture_of_the_law_is_of_the_shipped_runs():

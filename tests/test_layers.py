@@ -1,12 +1,7 @@
-"""Imports point downwards, and CONTRIBUTING shows the layers that are checked."""
-
-import re
-from pathlib import Path
+"""Imports point downwards."""
 
 import pytest
-from layers import BASE, LAYERS, violations
-
-CONTRIBUTING = Path(__file__).parent.parent / "CONTRIBUTING.md"
+from layers import violations
 
 
 def test_every_import_points_downwards():
@@ -59,14 +54,3 @@ def _house(folder, modules):
         path = folder / module
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-
-
-def test_contributing_shows_the_layers():
-    picture = re.search(r"```\n(  cli .*?)```", CONTRIBUTING.read_text(encoding="utf-8"), re.DOTALL)
-    places = []
-    for layer in (*LAYERS[1:], BASE):
-        rooms = [room for room in layer if not room.startswith("_")]
-        line = next(line for line in picture[1].splitlines() if line.split()[:1] == rooms[:1])
-        assert line.split()[: len(rooms)] == rooms
-        places.append(picture[1].index(line))
-    assert places == sorted(places)

@@ -17,12 +17,13 @@ import contextlib
 import io
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+
+from noisescale.cli import main as main_command
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,21 +67,25 @@ class Example:
             with contextlib.redirect_stdout(printed):
                 exec(compile("\n" * self.line + self.code, "<page>", "exec"), namespace)
             return printed.getvalue()
-        return "".join(
-            subprocess.run(
-                [sys.executable, "-m", "noisescale", *words],
-                check=True,
-                capture_output=True,
-                encoding="utf-8",
-            ).stdout
-            for words in self.commands
-        )
+        return "".join(map(_printed, self.commands))
 
     def differs(self, printed: str) -> str | None:
         """How ``printed`` differs from what the page shows; None if it does not."""
         if self.shown is None:
             return f"nothing where {printed.strip()!r} is printed" if printed.strip() else None
         return difference(self.shown["text"], printed, self.marks)
+
+
+def _printed(words: list[str]) -> str:
+    """What a command prints, called in this process."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        try:
+            main_command(words)
+        except SystemExit as ended:
+            if ended.code:
+                raise RuntimeError(f"noisescale {shlex.join(words)}: exit {ended.code}") from None
+    return printed.getvalue()
 
 
 def examples(text: str) -> Iterator[Example]:

@@ -7,28 +7,16 @@ from typing import Any
 from noisescale.paper.bets import SIZES
 from noisescale.paper.claims import Verdict, all_claims, counts, headline
 from noisescale.paper.readings import all_readings
-from noisescale.paper.report import Shown
 from noisescale.paper.sections import SECTIONS
 from noisescale.paper.shipped import shipped
-from noisescale.paper.stages import verdicts_of
+from noisescale.paper.stages import full_scale, verdicts_of
 from noisescale.uncertainty import mean_of
-
-
-@cache
-def shown() -> dict[str, Shown]:
-    """The shipped data, judged, nothing drawn."""
-    found = {}
-    for section in SECTIONS.values():
-        if (kept := shipped(section)) is not None:
-            findings = section.judge(kept.data)
-            found[section.id] = Shown(findings, (), kept.data.at.seeds, "", "")
-    return found
 
 
 @cache
 def judged() -> dict[str, Any]:
     """Their verdicts."""
-    return verdicts_of(shown())
+    return verdicts_of(full_scale())
 
 
 def told(row: dict[str, Any]) -> str:

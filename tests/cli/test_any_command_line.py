@@ -319,6 +319,10 @@ def test_recipe_takes_any_numbers(values, option, target):
     [
         ["paper", "--seeds", "0", "--scale", "smoke"],
         ["paper", "--only", "Z"],
+        ["paper", "--scale", "huge"],
+        ["paper", "--seeds", "two"],
+        ["nothing"],
+        ["data", "fetch"],
         ["report", "nowhere"],
         ["runs", "nowhere"],
         ["runs", ".", "--limit", "0"],

@@ -157,20 +157,6 @@ def test_more_devices_with_the_whole_batch_given():
     assert "# x 1 device: 512 examples an update" in alone.out
 
 
-def test_the_first_line_says_that_the_answer_is_for_sgd():
-    told = "This is for SGD, because no --optimizer was given. Adam and AdamW have other rules"
-    done = run(*TUNED, "--to-batch-size", "512")
-    assert done.out.splitlines()[0].startswith(told)
-    assert done.out.count("AdamW") == 1
-    for optimizer, name in (("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW")):
-        chosen = run(*TUNED, "--to-batch-size", "512", "--optimizer", optimizer)
-        assert chosen.out.split()[:2] == [name, "tuned"]
-        shown = run(*TUNED, "--to-batch-size=512", f"--optimizer={optimizer}", "--json")
-        assert json.loads(shown.out)["optimizer"] == optimizer
-    assert run(*TUNED, "--to-batch-size", "512", "--quiet").out.split()[0] == "SGD"
-    assert json.loads(run(*TUNED, "--to-batch-size=512", "--json").out)["optimizer"] == "sgd"
-
-
 def test_beyond_the_sde_rule_the_others_answer():
     adam = ("--optimizer=adamw", "--weight-decay=0.1", "--to-batch-size=4096")
     done = run(*TUNED, *adam, "--script=pytorch")
@@ -189,15 +175,6 @@ def test_beyond_the_sde_rule_the_others_answer():
     assert "half-life rule: the half-life rule keeps the learning rate" in by_rate.out
     assert "give --batch-size" not in by_rate.out
     assert "sde rule: this is --rule sde" in by_rate.out
-
-
-def test_adamw_without_a_weight_decay_says_which_was_taken():
-    adamw = ("--optimizer=adamw", "--to-batch-size=512")
-    assert "PyTorch's AdamW has 0.01 unless told otherwise" in run(*TUNED, *adamw).out
-    script = run(*TUNED, *adamw, "--script=pytorch").out.partition("\n# sde rule\n")[2]
-    assert "# weight decay is taken to be 0" in script
-    for told in (("--weight-decay=0",), ("--optimizer=adam",)):
-        assert "taken to be 0" not in run(*TUNED, *adamw, *told).out
 
 
 def test_twice_the_data_and_twice_the_batch_with_adam():
@@ -282,15 +259,3 @@ def test_the_lines_have_the_devices_that_were_named(options, expected):
     lightning = run(*start, "--script=lightning").out
     assert f"DataLoader(train_set, batch_size={per_device}, shuffle=True" in lightning
     assert f"Trainer(devices={world_size}, accumulate_grad_batches={steps})" in lightning
-
-
-def test_notes_name_options():
-    stream = ("recipe", "--learning-rate=0.1", "--batch-size=256", "--to-batch-size=512")
-    assert "choose --rule linear, in which N has no part" in run(*stream).out
-    more = run(*TUNED, "--to-n-train=100000", "--to-epochs=20").out
-    assert "grew more slowly than N: the two-branch law has what was measured" in more
-    assert "because its epochs are not known: give --epochs\n" in more
-    alone = run(*TUNED, "--to-n-train=100000", "--rule=linear").out
-    assert "--to-epochs or --to-steps without --rule give what was measured" in alone
-    tokens = run(*TUNED, "--unit", "tokens", "--sequence-length", "1024")
-    assert tokens.sentence.endswith("if 256 counts sequences, say --unit examples.")

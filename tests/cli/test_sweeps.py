@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from noisescale.cli import app
 from noisescale.errors import InputError
 from noisescale.sweep import RunStore
+from oracles.here import Here
 
 PLAN = """
 seeds = 2
@@ -26,6 +27,14 @@ batch_size = [4, 32]
 
 def invoke(*args):
     return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_this_process():
+    """Workers would start Python and JAX anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("noisescale.jobs.engines.LocalEngine", lambda *_, **__: Here())
+        yield
 
 
 @pytest.fixture(scope="module")

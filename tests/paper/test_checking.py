@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from concurrent.futures import Future
 from dataclasses import replace
 from html import escape
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from command_line import run
 from noisescale import training
 from noisescale.data import DataUnavailableError
 from noisescale.errors import InputError
-from noisescale.imports import import_function
 from noisescale.jobs.progress import Progress
 from noisescale.paper import SECTIONS, checking, redraw, run_paper, slices, stages
 from noisescale.paper.checking import check_shipped
@@ -23,26 +21,9 @@ from noisescale.paper.report.checked import check_part
 from noisescale.paper.slices import SLICES, Compared, compare
 from noisescale.paper.spot_check import classify, conclude_agreement
 from noisescale.sweep import RunStore, make_plan, run_sweep
+from oracles.here import Here
 
 SECTION = ["units"]  # the quickest to judge and draw
-
-
-class InThisProcess:
-    """An engine without workers: a task is done when it is submitted."""
-
-    def submit(self, work, *args):
-        done = Future()
-        done.set_result(import_function("work", work)(*args))
-        return done
-
-    def capacity(self):
-        return 1
-
-    def restart(self):
-        pytest.fail("nothing can break")
-
-    def stop(self):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +43,7 @@ def shipped(tmp_path_factory):
         grid={"batch_size": (5, 20, 60, 180)},
         seeds=2,
     )
-    frame = run_sweep(plan, tmp_path_factory.mktemp("shipped"), InThisProcess())
+    frame = run_sweep(plan, tmp_path_factory.mktemp("shipped"), Here())
     return classify(frame.assign(section="units", taken=None))
 
 
@@ -73,7 +54,7 @@ def tiny(shipped, monkeypatch):
 
 
 def check(out, **changes):
-    request = {"only": SECTION, "check_seed": 1, "executor": InThisProcess(), "minutes": 1_000}
+    request = {"only": SECTION, "check_seed": 1, "executor": Here(), "minutes": 1_000}
     return run_paper(out, **(request | changes))
 
 
@@ -91,11 +72,12 @@ def count(monkeypatch, name):
 
 @pytest.fixture(scope="module")
 def told(shipped, tmp_path_factory):
-    """What the command line printed, with a worker of its own, its report, how often written."""
+    """What the command line printed, its report, how often that was written."""
     out = tmp_path_factory.mktemp("report")
     arguments = ("paper", "--only", *SECTION, "--minutes", "1000", "--workers", "1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checking, "shipped_runs", lambda sections: shipped)
+        patch.setattr("noisescale.jobs.engines.LocalEngine", lambda *_, **__: Here())
         reports = count(patch, "_write_report")
         return run(*arguments, "--check-seed", "1", "--out", out), out, len(reports)
 
@@ -249,7 +231,7 @@ def boom(context):
 def test_a_slice_that_crashes_disagrees(monkeypatch):
     monkeypatch.setitem(SLICES, "A", replace(SLICES["A"], measure=boom))
     asked = [SECTIONS["A"]]
-    found = check_shipped(asked, minutes=1_000, seed=0, engine=InThisProcess(), progress=Progress())
+    found = check_shipped(asked, minutes=1_000, seed=0, engine=Here(), progress=Progress())
     assert found.conclusion == "disagree"
     told = str(found)
     assert told.startswith("disagree: 1 re-measurement ended in an error, the first: section A: ")

@@ -7,18 +7,16 @@ import pytest
 
 import noisescale as ns
 import tune_functions as functions
-from noisescale.jobs.engines import open_engine
 from noisescale.paper.appendix_e import Tuned
 from noisescale.paper.claims import Verdict
 from noisescale.paper.reading_tuning import judge_tuning, tuning_measurements
+from oracles.here import Here
 from paper.circumstances import DECIDING, SMALL
 
 
 @pytest.fixture(scope="module")
 def result():
-    engine = open_engine(workers=1)
-    yield ns.tune_large_batch(functions.peaked, functions.N_TRAIN, epochs=10, executor=engine)
-    engine.stop()
+    return ns.tune_large_batch(functions.peaked, functions.N_TRAIN, epochs=10, executor=Here())
 
 
 def tuned(result, loss, spread=1e-3, n=12):

@@ -78,10 +78,10 @@ def rows(*verdicts):
     return [{"verdict": verdict} for verdict in verdicts]
 
 
-def test_readings_are_judged_under_the_conventions_they_name():
+def test_readings_are_judged_under_the_conventions_they_name(full_scale):
     judged = {}
-    for section in SECTIONS.values():
-        for judgement in section.judge(shipped(section).data).readings:
+    for section in SECTIONS:
+        for judgement in full_scale(section).readings:
             judged.setdefault(judgement.id, []).append(judgement.convention)
     assert judged == {reading.id: list(reading.conventions) for reading in all_readings()}
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from judged import findings
 from noisescale.paper import SECTIONS
-from noisescale.paper.shipped import shipped
 
 RESULTS = Path(__file__).parents[2] / "results"
 YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
@@ -21,7 +21,7 @@ YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
 @cache
 def judged(section):
     """The package's verdicts under primary conventions."""
-    found = SECTIONS[section].judge(shipped(SECTIONS[section]).data).judgements
+    found = findings(section).judgements
     return {judgement.id: judgement.verdict.value for judgement in found if judgement.primary}
 
 
@@ -29,7 +29,7 @@ def judged(section):
 def read(section):
     """Its verdicts on second readings, a list of conventions each."""
     found = {}
-    for judgement in SECTIONS[section].judge(shipped(SECTIONS[section]).data).readings:
+    for judgement in findings(section).readings:
         found.setdefault(judgement.id, []).append(judgement.verdict.value)
     return found
 
