@@ -77,7 +77,7 @@ def test_a_prior_chosen_from_zeros_is_that_of_the_evidence(prior):
     assert pytest.approx(exact.E_, abs=1e-4) == found.E
 
 
-@pytest.mark.parametrize("start", [0.0, 7.0])
+@pytest.mark.parametrize("start", [0.0, pytest.param(7.0, marks=pytest.mark.long)])
 def test_an_estimated_noise_is_that_of_the_best_fit(start):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3))

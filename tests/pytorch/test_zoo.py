@@ -226,7 +226,14 @@ def moments(a, i, inverse):
     return outputs.detach().numpy(), J @ inverse @ J.T
 
 
-@pytest.mark.parametrize("name", NAMES)
+# They descend for seconds: past saddles, or by thousands of steps.
+SLOW = {"gpt", "hf gpt", "lstm", "packed"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in NAMES],
+)
 def test_the_map_is_a_minimum_by_brute_force(name):
     a = animal(name)
     found = nst.map_estimate(a.module, a.data, prior_precision=LAMBDA, likelihood=a.likelihood)
