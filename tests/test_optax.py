@@ -34,10 +34,21 @@ def start(seed=0):
     rng = np.random.default_rng(seed)
     w = {"in": rng.normal(size=(4, 5)), "bias": rng.normal(size=5), "out": rng.normal(size=5)}
     x = rng.normal(size=(96, 4))
-    return jax.tree.map(jnp.asarray, w), jnp.asarray(x), jnp.asarray(rng.normal(size=96))
+    return jax.tree.map(jnp.asarray, w), x, rng.normal(size=96)
 
 
-example_gradients = jax.vmap(jax.grad(loss), (None, 0, 0))
+# Compiled once for each shape: operation by operation takes ten times as long.
+example_gradients = jax.jit(jax.vmap(jax.grad(loss), (None, 0, 0)))
+mean_of = jax.jit(lambda each: jax.tree.map(lambda g: g.mean(0), each))
+
+
+def updating(optimizer):
+    """Its update, compiled."""
+    return jax.jit(optimizer.update)
+
+
+WATCHING = watch_noise()
+WATCHED = updating(WATCHING)
 
 
 def flat(tree, n):
@@ -48,8 +59,7 @@ def trained(optimizer, w, x, y, size=16, jit=True):
     @(jax.jit if jit else lambda f: f)
     def step(w, state, x, y):
         each = example_gradients(w, x, y)
-        mean = jax.tree.map(lambda g: g.mean(0), each)
-        updates, state = optimizer.update(mean, state, w, example_gradients=each)
+        updates, state = optimizer.update(mean_of(each), state, w, example_gradients=each)
         return optax.apply_updates(w, updates), state, each
 
     state, seen = optimizer.init(w), []
@@ -128,14 +138,14 @@ def test_a_schedule_is_asked_at_the_updates_that_were_made(wrapped):
     watching = watch_noise(n_train=96, learning_rate=schedule)
     chain = wrapped(optax.chain(watching, optax.sgd(schedule)))
     state = chain.init(w)
-    each = example_gradients(w, x[:16], y[:16])
-    mean = jax.tree.map(lambda g: g.mean(0), each)
-    broken = jax.tree.map(lambda g: g * jnp.nan, mean)
+    update, each = updating(chain), example_gradients(w, x[:16], y[:16])
+    mean = mean_of(each)
+    broken = jax.tree.map(lambda g: np.nan * np.asarray(g), mean)
     for k in range(12):
         if k == 5 and isinstance(state, optax.ApplyIfFiniteState):
-            state = chain.update(broken, state, w)[1]  # which sgd does not make
+            state = update(broken, state, w)[1]  # which sgd does not make
         measured = {"example_gradients": each} if k % 3 == 0 else {}
-        updates, state = chain.update(mean, state, w, **measured)
+        updates, state = update(mean, state, w, **measured)
         if measured:
             rate = -float(updates["bias"][0] / mean["bias"][0])
             row = read_noise(state).rows[-1]
@@ -143,14 +153,13 @@ def test_a_schedule_is_asked_at_the_updates_that_were_made(wrapped):
             assert row.noise_scale == pytest.approx(rate * (96 / 16 - 1))
 
 
-@pytest.mark.parametrize("n_train", [15, 16, 50_000_001, 2**40 + 1, 2**62])
+@pytest.mark.parametrize("n_train", [15, 16, 2**40 + 1, 2**62])
 def test_a_batch_is_at_most_the_training_set(n_train):
     watching = watch_noise(n_train=n_train, learning_rate=0.5)
     with jax.enable_x64(False):
-        w, x, y = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), start())
+        w, x, y = jax.tree.map(np.float32, start())
         each = example_gradients(w, x[:16], y[:16])
-        mean = jax.tree.map(lambda g: g.mean(0), each)
-        state = watching.update(mean, watching.init(w), example_gradients=each)[1]
+        state = updating(watching)(mean_of(each), watching.init(w), example_gradients=each)[1]
     record, g = read_noise(state), float(optax.tree.get(state, "noise_scale"))
     assert record.n_train == n_train
     if n_train < 16:
@@ -166,12 +175,12 @@ def test_a_batch_is_at_most_the_training_set(n_train):
 def test_a_small_noise_does_not_cancel_in_float32(noise):
     rng = np.random.default_rng(0)
     with jax.enable_x64(False):
-        each = {"w": jnp.asarray(1 + noise * rng.normal(size=(32, 400)), jnp.float32)}
-        mean = {"w": each["w"].mean(0)}
+        each = {"w": np.float32(1 + noise * rng.normal(size=(32, 400)))}
+        mean = mean_of(each)
         g = np.asarray(each["w"], float)
-        watching = watch_noise()
-        state = watching.update(mean, watching.init(mean), example_gradients=each)[1]
-        state = watching.update(mean, state, example_gradients=each)[1]
+        state = WATCHING.init(mean)
+        for _ in range(2):
+            state = WATCHED(mean, state, example_gradients=each)[1]
     record, ratio = read_noise(state), float(state.critical_batch_size)
     truth = g.var(axis=0, ddof=1).sum()
     assert record.trace.value == pytest.approx(truth, rel=1e-2, abs=0)
@@ -198,19 +207,22 @@ def test_a_mean_that_is_rounded_is_the_mean(kind):
     w, x, y = start()
     each = jax.tree.map(lambda g: g.astype(kind), example_gradients(w, x, y))
     mean = jax.tree.map(lambda g: g.sum(0) / len(x), each)
-    watching = watch_noise()
-    _, state = watching.update(mean, watching.init(w), example_gradients=each)
+    _, state = WATCHED(mean, WATCHING.init(w), example_gradients=each)
     assert int(state.averages.n_taken) == 1
+
+
+def shared(each, n):
+    """Mean gradients of n equal parts of the batch."""
+    return jax.tree.map(lambda g: np.asarray(g).reshape(n, len(g) // n, *g.shape[1:]).mean(1), each)
 
 
 def test_shares_of_the_batch_measure_the_same_thing():
     """Of 4 examples each: their variance is a quarter, and its fourfold is unbiased."""
     w, x, y = start()
     each = example_gradients(w, x, y)
-    shares = jax.tree.map(lambda g: g.reshape(24, 4, *g.shape[1:]).mean(1), each)
-    mean = jax.tree.map(lambda g: g.mean(0), each)
+    shares = shared(each, 24)
     watching = watch_noise(group_size=4)
-    _, state = watching.update(mean, watching.init(w), example_gradients=shares)
+    _, state = updating(watching)(mean_of(each), watching.init(w), example_gradients=shares)
     g = flat(shares, 24)
     trace = 4 * g.var(axis=0, ddof=1).sum()
     record = read_noise(state)
@@ -223,33 +235,33 @@ def test_devices_measure_as_shares_do():
     """An axis by name: vmap has the collectives of pmap."""
     w, x, y = start()
     each = example_gradients(w, x, y)
-    shares = jax.tree.map(lambda g: g.reshape(8, 12, *g.shape[1:]).mean(1), each)
-    mean = jax.tree.map(lambda g: g.mean(0), each)
+    shares = shared(each, 8)
     together, apart = watch_noise(group_size=12), watch_noise(group_size=12, axis_name="device")
-    _, wanted = together.update(mean, together.init(w), example_gradients=shares)
+    wanted = updating(together)(mean_of(each), together.init(w), example_gradients=shares)[1]
 
     def on_device(own):
         average = jax.lax.pmean(own, "device")
         return apart.update(average, apart.init(w), example_gradients=own)[1]
 
-    got = jax.vmap(on_device, axis_name="device")(shares)
+    got = jax.jit(jax.vmap(on_device, axis_name="device"))(shares)
     for one, other in zip(jax.tree.leaves(wanted), jax.tree.leaves(got), strict=True):
         np.testing.assert_allclose(np.asarray(other)[3], one, rtol=1e-9)
 
 
 def test_updates_that_are_not_finite_or_not_measured_are_left_out():
     w, x, y = start()
-    watching = watch_noise()
     each = example_gradients(w, x, y)
-    mean = jax.tree.map(lambda g: g.mean(0), each)
-    _, state = watching.update(mean, watching.init(w), example_gradients=each)
-    bad = jax.tree.map(lambda g: g.at[0].set(jnp.inf), each)
-    mean_bad = jax.tree.map(lambda g: g.mean(0), bad)
-    passed, after = watching.update(mean_bad, state, example_gradients=bad)
-    assert passed is mean_bad
+    mean = mean_of(each)
+    _, state = WATCHED(mean, WATCHING.init(w), example_gradients=each)
+    bad = jax.tree.map(np.array, each)
+    for g in jax.tree.leaves(bad):
+        g[0] = np.inf
+    passed, after = WATCHED(mean_of(bad), state, example_gradients=bad)
+    assert all(map(np.array_equal, *map(jax.tree.leaves, (passed, mean_of(bad)))))
     assert int(after.averages.n_skipped) == 1
     np.testing.assert_array_equal(after.averages.blocks, state.averages.blocks)
-    _, counted = watching.update(mean, state)
+    passed, counted = WATCHING.update(mean, state)  # op by op, as it may be called too
+    assert passed is mean
     assert int(counted.n_updates) == int(state.n_updates) + 1
     assert all(one is other for one, other in zip(counted[1:], state[1:], strict=True))
 
@@ -260,8 +272,8 @@ def test_a_state_that_was_saved_goes_on():
     _, state, _ = trained(chain, w, x, y)
     again = pickle.loads(pickle.dumps(jax.tree.map(np.asarray, state)))
     each = example_gradients(w, x, y)
-    mean = jax.tree.map(lambda g: g.mean(0), each)
-    ends = [chain.update(mean, s, w, example_gradients=each)[1] for s in (state, again)]
+    update = updating(chain)
+    ends = [update(mean_of(each), s, w, example_gradients=each)[1] for s in (state, again)]
     one, other = (read_noise(end).whole.state_dict() for end in ends)
     assert one == other
     assert one["n_taken"] == 7
@@ -271,7 +283,7 @@ def test_bad_use_gets_a_sentence():
     w, x, y = start()
     watching = watch_noise()
     each = example_gradients(w, x, y)
-    mean = jax.tree.map(lambda g: g.mean(0), each)
+    mean = mean_of(each)
     with pytest.raises(InputError, match="leading axis"):
         watching.update(mean, watching.init(w), example_gradients=mean)
     one = jax.tree.map(lambda g: g[:1], each)

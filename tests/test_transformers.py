@@ -23,13 +23,13 @@ VOCABULARY, LENGTH = 13, 7
 
 
 def causal(dtype=torch.float64):
-    """A Llama of two layers, made from a configuration, in double precision."""
+    """A Llama of one layer, made from a configuration, in double precision."""
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=16,
         intermediate_size=24,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=2,
         max_position_embeddings=16,

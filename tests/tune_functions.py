@@ -168,17 +168,17 @@ def talking(**settings):
 
 
 class Counting:
-    """Notes each call in a folder; slow enough to be killed in between."""
+    """Notes each call in a folder, and takes a while if told to, to be killed in between."""
 
     identity = "counting"
     n_train = N_TRAIN
 
-    def __init__(self, folder):
-        self.folder = str(folder)
+    def __init__(self, folder, seconds=0.0):
+        self.folder, self.seconds = str(folder), seconds
 
     def __call__(self, **settings):
         call = "-".join(f"{value:g}" for value in settings.values())
         with (Path(self.folder) / call).open("a") as file:
             file.write("called\n")
-        time.sleep(0.05)
+        time.sleep(self.seconds)
         return peaked(**settings)

@@ -49,16 +49,30 @@ def brute_force():
     (params, data), nll = make_sequences(), token_nll
     with jax.enable_x64(True):
         w, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params))
-        J = jax.jacobian(lambda w: tokens(unravel(w), data[0]).reshape(-1))(w)
-        f = tokens(unravel(w), data[0])
-        Lambda = jax.hessian(lambda z: nll(z.reshape(f.shape), data[1]))(f.reshape(-1))
-        H = jax.hessian(lambda w: nll(tokens(unravel(w), data[0]), data[1]))(w)
-        return float(nll(f, data[1])), np.asarray(J.T @ Lambda @ J), np.asarray(H), np.asarray(w)
+
+        @jax.jit
+        def derivatives(w):
+            J = jax.jacobian(lambda w: tokens(unravel(w), data[0]).reshape(-1))(w)
+            f = tokens(unravel(w), data[0])
+            Lambda = jax.hessian(lambda z: nll(z.reshape(f.shape), data[1]))(f.reshape(-1))
+            H = jax.hessian(lambda w: nll(tokens(unravel(w), data[0]), data[1]))(w)
+            return nll(f, data[1]), J.T @ Lambda @ J, H
+
+        value, G, H = map(np.asarray, derivatives(w))
+        return float(value), G, H, np.asarray(w)
 
 
 def token_nll(f, y):
-    chosen = np.eye(C)[np.where(y == -100, 0, y)] * (y != -100)[..., None]  # zeros: do not count
-    return -jnp.sum(chosen * jnp.log(jnp.exp(f) / jnp.exp(f).sum(axis=-1, keepdims=True)))
+    return -jnp.sum(chosen_of(y) * log_p(f))
+
+
+def chosen_of(y):
+    """Ones where a class was seen; zeros alone where a token does not count."""
+    return np.eye(C)[np.where(y == -100, 0, y)] * (y != -100)[..., None]
+
+
+def log_p(f):
+    return jnp.log(jnp.exp(f) / jnp.exp(f).sum(axis=-1, keepdims=True))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +119,9 @@ def test_the_root_of_a_sequence():
 def test_gradient_noise_and_predictions_of_sequences(sequences):
     params, (x, y) = sequences
     noise = ns.gradient_noise(tokens, params, (x, y))
-    each = []
+    each, gradient = [], jax.grad(lambda p, x, chosen: -jnp.sum(chosen * log_p(tokens(p, x))))
     for i in range(N):
-        one = jax.grad(lambda p, i=i: token_nll(tokens(p, x[i : i + 1]), y[i : i + 1]))(params)
+        one = jax.jit(gradient)(params, x[i : i + 1], chosen_of(y[i : i + 1]))
         each.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(one)]))
     each = np.array(each)
     trace = ((each - each.mean(0)) ** 2).sum() / (N - 1)

@@ -92,7 +92,14 @@ class TestInResults:
         assert not any("imbalanced" in note for note in bets["frequencies"].notes)
         for null, told in (("uniform", True), ("frequencies", False)):
             sampled = ns.annealed_evidence(
-                affine, params, (x, y), prior_precision=1.0, n_temperatures=20, null=null
+                affine,
+                params,
+                (x, y),
+                prior_precision=1.0,
+                n_chains=4,
+                n_temperatures=20,
+                n_leapfrog=2,
+                null=null,
             )
             assert any("imbalanced" in note for note in sampled.notes) is told
 

@@ -29,7 +29,7 @@ def test_the_curve_is_the_evidence_at_each_precision(method, no_small_roots):
 
 
 def test_few_precisions_are_factorised_one_by_one(no_small_roots, monkeypatch):
-    params, pair = params_of(NETWORK), data(600)
+    params, pair = params_of(NETWORK), data(200)
     few = ns.evidence_curve(NETWORK, params, pair, prior_precisions=[0.1, 1, 10], method="dual")
     monkeypatch.setattr("scipy.linalg.eigvalsh", None)  # would fail if it were called
     monkeypatch.setattr("noisescale.evidence.prior_choice._EVALUATIONS", 0)

@@ -88,9 +88,9 @@ def test_the_last_layer_alone():
         network.init(0),
         (x, y),
         prior_precision=1.0,
-        n_chains=64,
-        n_temperatures=100,
-        n_leapfrog=5,
+        n_chains=32,
+        n_temperatures=60,
+        n_leapfrog=4,
         select=lambda path: path.startswith("1/"),
     )
     error = math.hypot(refined.log_evidence_std, sampled.log_evidence_std)

@@ -11,7 +11,7 @@ from noisescale.jobs.progress import Progress
 from oracles.unruly import WORK, jobs
 
 
-def test_only_what_the_store_lacks_is_run(unruly, tmp_path):
+def test_only_what_the_store_lacks_is_run(pool, tmp_path):
     class Count(Progress):
         runs = 0
 
@@ -20,7 +20,7 @@ def test_only_what_the_store_lacks_is_run(unruly, tmp_path):
 
     some, everything = jobs("good", 4), jobs("good", 6)
     begun = []
-    options = {"workers": 1, "progress": Count(), "before": begun.append}
+    options = {"executor": pool, "progress": Count(), "before": begun.append}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a quiet sweep
         complete(some, tmp_path, WORK, **options)
@@ -32,7 +32,7 @@ def test_only_what_the_store_lacks_is_run(unruly, tmp_path):
     assert Count.runs == 6
     assert again.equals(frame)
     assert [len(missing) for missing in begun] == [4, 2]
-    whole = complete(everything, tmp_path / "whole.sqlite", WORK, workers=2)
+    whole = complete(everything, tmp_path / "whole.sqlite", WORK, pool)
     assert results(frame).equals(results(whole))
 
 

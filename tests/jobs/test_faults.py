@@ -16,7 +16,7 @@ from noisescale.errors import InputError
 from noisescale.jobs.execution import _Sweep, complete
 from noisescale.jobs.progress import Progress
 from noisescale.jobs.store import RunStore
-from oracles.unruly import FREE, GATE, WORK, jobs
+from oracles.unruly import FREE, WORK, jobs
 
 N_RUNS = 10
 PATIENCE = 300  # seconds for what must happen at all: a machine may be slow, a test may not hang
@@ -82,58 +82,52 @@ def check_integrity(path):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
-    (folder / GATE).touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNRULY", str(folder))
-        return run("gated", N_RUNS, folder)
+def uninterrupted(tmp_path_factory, pool):
+    return run("gated", N_RUNS, tmp_path_factory.mktemp("whole"), executor=pool)
 
 
-def test_a_run_that_keeps_failing_is_stored_with_its_traceback(unruly, tmp_path):
-    frame = run("raises", 4, tmp_path).set_index("seed")
+def test_a_run_that_keeps_failing_is_stored_with_its_traceback(pool, tmp_path):
+    frame = run("raises", 4, tmp_path, executor=pool).set_index("seed")
     assert dict(frame["status"]) == {0: "done", 1: "failed", 2: "done", 3: "done"}
     assert "ValueError: this seed never works" in frame.loc[1, "error"]
     assert "Traceback" in frame.loc[1, "error"]
-    again = run("raises", 4, tmp_path, workers=1).set_index("seed")
+    again = run("raises", 4, tmp_path, executor=pool).set_index("seed")
     assert again.loc[1, "finished"] == frame.loc[1, "finished"]
 
 
-def test_a_run_that_fails_twice_is_tried_a_third_time(unruly, tmp_path):
-    frame = run("flaky", 2, tmp_path, workers=1)
+def test_a_run_that_fails_twice_is_tried_a_third_time(pool, pool_folder, tmp_path):
+    frame = run("flaky", 2, tmp_path, executor=pool)
     assert set(frame["status"]) == {"done"}
-    assert (unruly / "flaky-0").stat().st_size == 3
+    assert (pool_folder / "flaky-0").stat().st_size == 3
 
 
-def test_the_cap_on_retries_and_trying_failed_runs_again(unruly, tmp_path):
-    frame = run("flaky", 1, tmp_path, workers=1, retries=1)
+def test_the_cap_on_retries_and_trying_failed_runs_again(pool, pool_folder, tmp_path):
+    frame = run("flaky", [2], tmp_path, executor=pool, retries=1)
     assert list(frame["status"]) == ["failed"]
-    assert (unruly / "flaky-0").stat().st_size == 2
-    frame = run("flaky", 1, tmp_path, workers=1, retry_failed=True)
+    assert (pool_folder / "flaky-2").stat().st_size == 2
+    frame = run("flaky", [2], tmp_path, executor=pool, retry_failed=True)
     assert list(frame["status"]) == ["done"]
     assert frame["error"].isna().all()
 
 
-def test_a_run_that_calls_exit_is_a_failed_run(unruly, tmp_path):
-    frame = run("exits", 3, tmp_path, workers=1, retries=0).set_index("seed")
+def test_a_run_that_calls_exit_is_a_failed_run(pool, tmp_path):
+    frame = run("exits", 3, tmp_path, executor=pool, retries=0).set_index("seed")
     assert dict(frame["status"]) == {0: "done", 1: "failed", 2: "done"}
     assert "SystemExit: 3" in frame.loc[1, "error"]
 
 
-def test_an_error_that_is_not_text_can_be_stored(unruly, tmp_path):
-    frame = run("mumbles", 1, tmp_path, workers=1, retries=0)
+def test_an_error_that_is_not_text_can_be_stored(pool, tmp_path):
+    frame = run("mumbles", 1, tmp_path, executor=pool, retries=0)
     assert "not \\udcff text" in frame.loc[0, "error"]
 
 
-def test_a_store_that_vanishes_is_noticed(gate, tmp_path):
-    gate.touch()
-
+def test_a_store_that_vanishes_is_noticed(pool, tmp_path):
     class Remove(Progress):
         def finished(self, run, record):
             (tmp_path / "runs.sqlite").unlink(missing_ok=True)
 
     with pytest.raises(InputError, match="was removed or replaced while it was in use"):
-        run("gated", 6, tmp_path, workers=1, progress=Remove())
+        run("gated", 6, tmp_path, executor=pool, progress=Remove())
 
 
 def test_only_the_run_that_kills_its_worker_is_blamed(unruly, tmp_path):
@@ -143,7 +137,7 @@ def test_only_the_run_that_kills_its_worker_is_blamed(unruly, tmp_path):
     assert (frame.drop(index=1)["status"] == "done").all()
 
 
-def test_kill_9_of_the_main_process(gate, tmp_path, start_python, uninterrupted):
+def test_kill_9_of_the_main_process(gate, tmp_path, start_python, uninterrupted, pool):
     path = tmp_path / "runs.sqlite"
     process = start_python(SWEEP, path, 0, N_RUNS)
     wait_until(lambda: n_stored(path) >= 2)
@@ -154,8 +148,7 @@ def test_kill_9_of_the_main_process(gate, tmp_path, start_python, uninterrupted)
     assert 2 <= n_stored(path) <= FREE
     # The gate is closed, so that no worker could come to its end by itself.
     wait_until(lambda: not any(alive(pid) for pid in workers))
-    gate.touch()
-    frame = run("gated", N_RUNS, path)
+    frame = run("gated", N_RUNS, path, executor=pool)
     assert results(frame).equals(results(uninterrupted))
     check_integrity(path)
 
@@ -183,7 +176,7 @@ def test_kill_9_of_a_worker(gate, tmp_path, start_python, uninterrupted):
     check_integrity(path)
 
 
-def test_ctrl_c(gate, tmp_path, start_python, uninterrupted):
+def test_ctrl_c(gate, tmp_path, start_python, uninterrupted, pool):
     path = tmp_path / "runs.sqlite"
     process = start_python(SWEEP, path, 0, N_RUNS)
     wait_until(lambda: n_stored(path) >= 2)
@@ -194,8 +187,7 @@ def test_ctrl_c(gate, tmp_path, start_python, uninterrupted):
     assert err == ""
     assert not any(alive(pid) for pid in workers)
     assert 2 <= n_stored(path) <= FREE
-    gate.touch()
-    frame = run("gated", N_RUNS, path)
+    frame = run("gated", N_RUNS, path, executor=pool)
     assert results(frame).equals(results(uninterrupted))
     check_integrity(path)
 

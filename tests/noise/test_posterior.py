@@ -35,7 +35,7 @@ def zeros_and_ones():
 def posterior_grid(data, temperature=1.0):
     """Points (2, n) of (w, b) on a fine grid and their probabilities."""
     x, y = data
-    w, b = np.meshgrid(np.linspace(-6, 10, 601), np.linspace(-8, 8, 601), indexing="ij")
+    w, b = np.meshgrid(np.linspace(-6, 10, 201), np.linspace(-8, 8, 201), indexing="ij")
     z = w[..., None] * x[:, 0] + b[..., None]
     cost = np.logaddexp(0, np.where(y == 1, -z, z)).sum(axis=-1) + LAM / 2 * (w**2 + b**2)
     p = np.exp(-(cost - cost.min()) / temperature)
@@ -79,8 +79,8 @@ def test_against_quadrature(zeros_and_ones, options):
         prior_precision=LAM,
         likelihood="bernoulli",
         n_chains=40,
-        burn_in=2_000,
-        n_samples=400,
+        burn_in=1_000,
+        n_samples=200,
         thin=20,
         **options,
     )

@@ -31,7 +31,6 @@ from noisescale.paper.posterior_draws import Draws
 from noisescale.paper.reading_curvature import Trajectory, matched_ratio
 from noisescale.paper.readings import all_readings, meanings, overall, reading_entries, verdicts_on
 from noisescale.paper.scaling import slope_of
-from noisescale.paper.shipped import shipped
 from noisescale.paper.statistics import SLOPES, above, inside
 from noisescale.seeds import random_stream
 from noisescale.uncertainty import Estimate, mean_of

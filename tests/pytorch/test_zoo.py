@@ -25,6 +25,14 @@ pytestmark = [
 LAMBDA = 0.7
 
 
+def long_for(*names):
+    """All modules; these with the tests that take long."""
+    marks = {name: [pytest.mark.long] for name in names}
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=marks.get(name, [])) for name in NAMES]
+    )
+
+
 @cache
 def brute(name):
     a = animal(name)
@@ -100,7 +108,8 @@ def test_kfac(name):
     assert found.details.get("kfac_diagonal", ()) == rest
 
 
-@pytest.mark.parametrize("name", NAMES)
+# The products that it is made of are compared for all of them above.
+@long_for("bert", "gpt", "hf gpt", "lstm", "packed", "vit", "resnet", "attention")
 def test_lanczos_holds_the_exact_value(name):
     a, truth = animal(name), brute(name)
     found = nst.log_evidence(
@@ -226,7 +235,8 @@ def moments(a, i, inverse):
     return outputs.detach().numpy(), J @ inverse @ J.T
 
 
-@pytest.mark.parametrize("name", NAMES)
+# They descend for seconds: past saddles, or by thousands of steps.
+@long_for("gpt", "hf gpt", "lstm", "packed", "bert", "vit")
 def test_the_map_is_a_minimum_by_brute_force(name):
     a = animal(name)
     found = nst.map_estimate(a.module, a.data, prior_precision=LAMBDA, likelihood=a.likelihood)

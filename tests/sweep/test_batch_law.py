@@ -151,16 +151,17 @@ def test_a_law_is_drawn_into_a_file(law, tmp_path):
     assert (tmp_path / "law.png").stat().st_size > 1_000
 
 
-def test_a_new_measurement_lies_in_the_interval_as_often_as_it_says():
-    """Twelve laws from noisy runs, each predicting the measured peak of a setting unseen."""
+@pytest.mark.parametrize("trials", [3, pytest.param(12, marks=pytest.mark.long)])
+def test_a_new_measurement_lies_in_the_interval_as_often_as_it_says(trials):
+    """Laws from noisy runs, each predicting the measured peak of a setting unseen."""
     inside = 0
     unseen = (0.2, 0.8, 30_000, 4_000)
-    for k in range(12):
+    for k in range(trials):
         law = ns.fit_batch_size_law(runs(SETTINGS, seed=k, noise=0.0015), n_resamples=20)
         (point,) = law_points(runs([unseen], seed=100 + k, noise=0.0015))
         said = law.predict(learning_rate=0.2, momentum=0.8, n_train=unseen[2], steps=unseen[3])
         inside += said.low <= point.peak.corrected.value <= said.high
-    assert inside >= 8  # of 95 %: fewer by chance in one of 10,000
+    assert inside >= 2 / 3 * trials  # of 95 %: of 12, fewer by chance in one of 10,000
 
 
 @pytest.mark.parametrize(

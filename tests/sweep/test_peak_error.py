@@ -35,10 +35,11 @@ def wall(top, k, depth=0.02):
     return 0.92 - depth * (1 - (1 + k * u) * np.exp(-k * np.maximum(u, -2)))
 
 
+@pytest.mark.parametrize("trials", [10, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("k", [1.7, SHAPE, 2.8])
-def test_corrected_intervals_cover_the_top_wherever_the_sizes_lie(k):
+def test_corrected_intervals_cover_the_top_wherever_the_sizes_lie(k, trials):
     rng = np.random.default_rng(1)
-    tops = 60 * np.exp(rng.uniform(-0.35, 0.35, 60))  # a whole rung, so every phase of the grid
+    tops = 60 * np.exp(rng.uniform(-0.35, 0.35, trials))  # a whole rung: every phase of the grid
     peaks = [
         find_peak(runs(wall(top, k), noise=0.0012, seed=i), n_resamples=1)
         for i, top in enumerate(tops)

@@ -11,6 +11,8 @@ from noisescale.sweep.batch_law import fit_batch_size_law
 from noisescale.sweep.peak import find_peak
 from noisescale.sweep.rules import fit_scaling_rule
 
+# A few of a study's trials at every run of the tests, all of them in the long ones.
+TRIALS = pytest.mark.parametrize("trials", [8, pytest.param(40, marks=pytest.mark.long)])
 LADDER = np.array([*range(1, 10), 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 450, 640, 900])
 
 
@@ -153,9 +155,9 @@ def test_momentum_enters_as_one_over_one_minus_m():
     assert rule.predict(0.96).value == pytest.approx(50, rel=1e-6)
 
 
+@TRIALS
 @pytest.mark.parametrize("slope", [1.0, 0.7])
-def test_the_slopes_interval_covers_the_truth(slope):
-    trials = 40
+def test_the_slopes_interval_covers_the_truth(slope, trials):
     rules = [
         fit_scaling_rule(
             frame_of({r: 20 * r**slope for r in RATES}, "learning_rate", draw=k),
@@ -172,15 +174,15 @@ def test_the_slopes_interval_covers_the_truth(slope):
     assert significant < 0.15 if slope == 1 else significant > 0.9
 
 
-def test_predictions_cover_what_is_held_out():
-    trials, held_out = 40, 3.0
-    covered = 0
+@TRIALS
+def test_predictions_cover_what_is_held_out(trials):
+    held_out, covered = 3.0, 0
     for k in range(trials):
         frame = frame_of({rate: 20 * rate for rate in RATES}, "learning_rate", draw=100 + k)
         known = frame[frame["learning_rate"] != held_out]
         rule = fit_scaling_rule(known, "learning_rate", n_resamples=150)
         covered += 60 in rule.predict(held_out)
-    assert covered > 0.8 * trials
+    assert covered >= 0.8 * trials
 
 
 def test_peaks_at_the_edge_are_left_out_and_counted():

@@ -15,6 +15,7 @@ from noisescale.errors import InputError
 from noisescale.tune.branches import as_curve, content_digest
 from noisescale.tune.critical import analyse
 from noisescale.uncertainty import Estimate
+from oracles.here import Here
 
 SIZES = [8, 32, 128, 512]
 RATES = [0.1] * 4
@@ -118,9 +119,9 @@ def test_examples_that_are_off_the_law_are_told():
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory):
+def result(tmp_path_factory, workers):
     store = tmp_path_factory.mktemp("critical") / "runs.sqlite"
-    return store, branched(store)
+    return store, branched(store, executor=workers)
 
 
 def branched(store, checkpoint=2.0, **others):
@@ -128,7 +129,7 @@ def branched(store, checkpoint=2.0, **others):
     return ns.measure_critical_batch(
         partial(train_from, spread=0.01),
         checkpoint,
-        **(arguments | {"seeds": 3, "workers": 1, "store": store} | others),
+        **(arguments | {"seeds": 3, "executor": Here(), "store": store} | others),
     )
 
 
@@ -184,7 +185,7 @@ def test_other_content_is_another_checkpoint(tmp_path, checkpoint):
             learning_rate=1.0,
             n_examples=10_000,
             seeds=2,
-            workers=1,
+            executor=Here(),
             store=tmp_path / "runs",
         )
         targets.append(found.target_loss)
@@ -268,7 +269,7 @@ def test_functions_that_return_something_else_are_told():
             learning_rate=0.1,
             n_examples=100,
             seeds=2,
-            workers=1,
+            executor=Here(),
         )
     with pytest.raises(TypeError, match="growing"):
         as_curve([(10, 1.0), (5, 0.5)])

@@ -8,17 +8,9 @@ import pytest
 
 import noisescale as ns
 import tune_functions as functions
-from noisescale.jobs.engines import open_engine
 from noisescale.noise.batch_law import PAPER_LAW
 from noisescale.tune import TuneWarning
 from tune_functions import N_TRAIN
-
-
-@pytest.fixture(scope="module")
-def engine():
-    started = open_engine(workers=2)
-    yield started
-    started.stop()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from noisescale.sklearn import train_function as sklearn_function
 from noisescale.training.sampling import BatchStream
 from noisescale.tune import train_function
 from noisescale.tune.function import Interface, check_function, interface_of
+from oracles.here import Here
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SETTINGS = {"batch_size": 16, "learning_rate": 0.05, "momentum": 0.8, "steps": 60, "seed": 3}
@@ -272,10 +273,10 @@ def test_examples_tune(name):
             epochs=4,
             seeds=2,
             max_runs=4,
-            workers=1,
+            executor=Here(),
             batch_sizes=[16, 64],
         )
-    settings = {"batch_size": 32, "learning_rate": 0.1, "momentum": 0.9, "steps": 100, "seed": 0}
+    settings = {"batch_size": 16, "learning_rate": 0.05, "momentum": 0.9, "steps": 100, "seed": 0}
     assert 0.5 < module.train(**settings) <= 1  # it does train
     assert found.n_runs == 4
     assert not found.complete

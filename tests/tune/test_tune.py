@@ -18,7 +18,6 @@ import pytest
 import noisescale as ns
 import tune_functions as functions
 from command_line import run as report
-from noisescale.jobs.engines import open_engine
 from noisescale.jobs.store import RunStore
 from noisescale.tune import TuneWarning
 from noisescale.tune.function import Interface, check_function
@@ -26,13 +25,6 @@ from tune_functions import N_TRAIN
 
 # Where processes find the functions of tests, and what this one finds.
 PATH = os.pathsep.join([str(Path(functions.__file__).parent), os.environ.get("PYTHONPATH", "")])
-
-
-@pytest.fixture(scope="module")
-def engine():
-    started = open_engine(workers=2)
-    yield started
-    started.stop()
 
 
 @pytest.fixture
@@ -157,9 +149,10 @@ def test_what_is_no_score_is_refused(tune, train, told):
         tune(train)
 
 
-def test_runs_that_hang_are_given_up(tune, tmp_path):
+def test_runs_that_hang_are_given_up(tune, workers, tmp_path):
     train = functions.HangingWhenSmall(tmp_path)
-    options = {"timeout": 2, "batch_sizes": [8, 32, 128, 512], "store": tmp_path, "seeds": 2}
+    options = {"timeout": 1, "batch_sizes": [8, 32, 128, 512], "store": tmp_path, "seeds": 2}
+    options |= {"executor": workers}
     found = tune(train, **options)
     assert found.start.batch_size == pytest.approx(50, rel=0.2)
     hung = (tmp_path / "hung").stat().st_size
@@ -299,7 +292,7 @@ def test_killed_and_resumed_ends_the_same(tune, tmp_path):
         (tmp_path / name).mkdir()
     script = (
         "import sys; from pathlib import Path; import noisescale as ns, tune_functions as f\n"
-        f"ns.tune_large_batch(f.Counting({str(tmp_path / 'calls')!r}), f.N_TRAIN, epochs=10, "
+        f"ns.tune_large_batch(f.Counting({str(tmp_path / 'calls')!r}, 0.05), f.N_TRAIN, epochs=10, "
         f"store={str(tmp_path / 'runs')!r}, workers=2)\n"
     )
     env = {**os.environ, "PYTHONPATH": PATH}
@@ -317,7 +310,7 @@ def test_killed_and_resumed_ends_the_same(tune, tmp_path):
     assert resumed.trail == fresh.trail
 
 
-def test_closures_travel(tune):
+def test_closures_travel(tune, workers):
     best = 100
 
     def train(*, batch_size, learning_rate, momentum, steps, seed):
@@ -325,7 +318,7 @@ def test_closures_travel(tune):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TuneWarning)
-        found = tune(train, max_runs=21)
+        found = tune(train, max_runs=21, executor=workers)
     assert 50 <= found.recipe.batch_size <= 200
 
 
@@ -361,58 +354,43 @@ def test_every_argument_is_given(tune):
     assert seen.trail[0].score == pytest.approx(2.0)
 
 
-class TestCommand:
-    def run(self, *args, cwd):
-        env = {**os.environ, "PYTHONPATH": PATH}
-        command = [sys.executable, "-m", "noisescale", "tune", *args]
-        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+USUAL = ("--n-train", 10_000, "--epochs", 10)
 
-    def test_json_is_all_that_is_printed(self, tmp_path):
-        done = self.run(
-            "tune_functions:talking",
-            "--n-train",
-            "10000",
-            "--epochs",
-            "10",
-            "--json",
-            "--plot",
-            "trail.svg",
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["recipe"]["batch_size"] > 400
-        assert (tmp_path / "trail.svg").exists()
-        assert (tmp_path / "tune-runs" / "runs.sqlite").exists()
-        again = self.run(
-            *("tune_functions:talking", "--n-train", "10000", "--epochs", "10"),
-            cwd=tmp_path,
-        )
-        assert again.stdout.startswith("B = ")
-        assert "stage 1: B = " in again.stderr  # what was decided, and why
-        assert "loses more than the tolerance" in again.stderr
-        assert "runs to make" not in again.stderr
+
+class TestCommand:
+    def test_json_is_all_that_is_printed(self, command, capfd):
+        talking = ("tune_functions:talking", *USUAL)
+        done = command(*talking, "--json", "--plot", "trail.svg")
+        assert done.code == 0, done.err
+        assert capfd.readouterr().out == ""  # nor by workers
+        assert json.loads(done.out)["recipe"]["batch_size"] > 400
+        assert Path("trail.svg").exists()
+        assert Path("tune-runs", "runs.sqlite").exists()
+        again = command(*talking)
+        assert again.out.startswith("B = ")
+        assert "stage 1: B = " in again.err  # what was decided, and why
+        assert "loses more than the tolerance" in again.err
+        assert "runs to make" not in again.err
 
     @pytest.mark.parametrize("out", ["store", "store/runs.sqlite", "store/mine.sqlite"])
-    def test_a_report_of_the_runs_finds_what_was_decided(self, out, tmp_path):
+    def test_a_report_of_the_runs_finds_what_was_decided(self, out, command_here):
         if out != "store":
-            (tmp_path / "store").mkdir()
-        budget = ("--n-train", "10000", "--epochs", "10", "--max-runs", "15", "--workers", "1")
-        done = self.run("tune_functions:peaked", *budget, "--out", out, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        report_of(tmp_path / out)
+            Path("store").mkdir()
+        done = command_here("tune_functions:peaked", *USUAL, "--max-runs", 15, "--out", out)
+        assert done.code == 0, done.err
+        report_of(out)
         if out != "store/mine.sqlite":  # a folder is its runs.sqlite
-            report_of(tmp_path / "store")
-            report_of(tmp_path / "store" / "runs.sqlite")
+            report_of("store")
+            report_of("store/runs.sqlite")
 
-    def test_no_confirm(self, tmp_path):
+    def test_no_confirm(self, command_here):
         usual = ("tune_functions:flat", "--n-train", "600", "--epochs", "2", "--tolerance", "0.5")
-        plain = self.run(*usual, "--json", cwd=tmp_path)
-        told = json.loads(plain.stdout)
+        told = json.loads(command_here(*usual, "--json").out)
         assert told["confirmed"] is True
         assert told["trail"][-1]["stage"] == 4
-        without = self.run(*usual, "--json", "--no-confirm", cwd=tmp_path)  # of the same runs
-        assert json.loads(without.stdout)["confirmed"] is None
-        assert json.loads(without.stdout)["n_runs"] < told["n_runs"]
+        without = json.loads(command_here(*usual, "--json", "--no-confirm").out)  # of the same runs
+        assert without["confirmed"] is None
+        assert without["n_runs"] < told["n_runs"]
 
     @pytest.mark.parametrize(
         ("args", "told"),
@@ -422,8 +400,5 @@ class TestCommand:
             (["tune_functions:N_TRAIN", "--epochs", "1"], "must be a function, got int"),
         ],
     )
-    def test_bad_usage_is_one_line(self, args, told, tmp_path):
-        done = self.run(*args, cwd=tmp_path)
-        assert done.returncode == 2
-        assert told in done.stderr
-        assert done.stderr.count("\n") == 1
+    def test_bad_usage_is_one_line(self, args, told, command):
+        assert told in command(*args).sentence

@@ -161,7 +161,7 @@ print(repr((operator @ np.arange(model.n_params) / 10).tolist()))
 
 
 def test_several_devices_give_the_same_products():
-    flags = "--xla_force_host_platform_device_count=2"
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     told = subprocess.run(
         [sys.executable, "-c", SHARDED],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Stages through the store: kept when a fit fails, resumed, and on a cluster."""
+"""Stages through the store: kept when a fit fails, and resumed. On a cluster: jobs/test_dask.py."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -89,23 +89,7 @@ def test_other_data_and_other_settings_are_other_stages(tmp_path, pool):
             assert len(store.statuses()) == n
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-def test_on_a_dask_cluster(tmp_path):
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        found = ns.prequential_evidence(
-            GaussianNB(), (X, Y), **OPTIONS, store=tmp_path, executor=client
-        )
-    here = ns.prequential_evidence(GaussianNB(), (X, Y), **OPTIONS)
-    np.testing.assert_allclose(found.losses, here.losses, rtol=1e-12)
-
-
-def test_a_killed_call_goes_on_from_its_store(tmp_path, start_python):
+def test_a_killed_call_goes_on_from_its_store(tmp_path, start_python, pool):
     """Killed hard after its first stages; the second call makes the others alone."""
     code = """
         import os, signal, sys
@@ -131,7 +115,8 @@ def test_a_killed_call_goes_on_from_its_store(tmp_path, start_python):
     with RunStore(tmp_path) as store:
         kept = store.frame()
     assert 1 <= len(kept) < 4
-    found = ns.prequential_evidence(GaussianNB(), (X, Y), **OPTIONS, store=tmp_path, workers=1)
+    options = {**OPTIONS, "store": tmp_path, "executor": pool, "workers": 1}
+    found = ns.prequential_evidence(GaussianNB(), (X, Y), **options)
     with RunStore(tmp_path) as store:
         whole = store.frame().set_index("key")
     assert (whole.loc[kept["key"], "finished"].to_numpy() == kept["finished"].to_numpy()).all()
