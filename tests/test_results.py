@@ -1,6 +1,5 @@
 """The tables in results/ still say what the documentation says they do."""
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -40,13 +39,6 @@ def test_the_verdicts_in_the_documentation_are_those_of_the_results(full_scale):
     counts = Counter(told[claim.id] for claim in all_claims() if not claim.own)
     summary = f"**{counts['reproduced']} reproduced, {counts['not reproduced']} not reproduced, "
     assert summary in page
-
-
-def test_no_time_of_growth_is_extrapolated():
-    growth = RESULTS.parent / "benchmarks" / "results" / "growth.json"
-    cells = json.loads(growth.read_text("utf-8"))["cells"]
-    assert not any("extrapolated" in cell for cell in cells)
-    assert all("seconds" not in cell for cell in cells if not cell["fits"])
 
 
 def test_tables_are_small_and_name_every_run():

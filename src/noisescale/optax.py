@@ -187,6 +187,7 @@ def read_noise(state: Any) -> NoiseRecord:
     kept = None if math.isnan(decay) else round(decay, 6)
     record = NoiseRecord(n_train=high * _DIGIT + low or None, decay=kept)
     record.whole = RunningRatio.of(found.averages, kept)
+    record.adam = math.isnan(momentum)
     if record.whole.n_skipped:
         record.note(
             f"{record.whole.n_skipped} measurements were left out: a norm was not finite, or the "

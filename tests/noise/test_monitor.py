@@ -73,8 +73,7 @@ def test_overflows_are_skipped_and_counted():
 def test_it_prints_its_answer():
     monitor = ns.NoiseScaleMonitor()
     assert repr(monitor) == (
-        "NoiseScaleMonitor: critical batch size not resolved yet, at least 0 "
-        "(0 of 0 updates measured)"
+        "NoiseScaleMonitor: critical batch size not resolved yet (0 of 0 updates measured)"
     )
     for small, large in ((4.1, 1.6), (3.9, 1.5), (4.2, 1.7)):
         monitor.update(small, large, 32, 256)

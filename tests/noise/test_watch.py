@@ -367,6 +367,23 @@ def test_small_networks_are_measured_at_every_update_for_a_second():
     assert len(dearer) < 60
 
 
+def test_processes_with_other_numbers_of_passes_measure_the_same_updates():
+    """They share timings, the batch and the passes, and nothing else that the pace goes by."""
+    pacers = Pacer(0.1), Pacer(0.1)
+    seconds_of = linear(0.1, 0.006)
+    for k in range(400):
+        looks = [pacer.begins(k) for pacer in pacers]
+        assert len(set(looks)) == 1
+        asked = [pacer.examples(64 // passes) for pacer, passes in zip(pacers, (3, 4), strict=True)]
+        for pacer, m in zip(pacers, asked, strict=True):
+            m = (64 if m is None else 4 * m) if looks[0] else 0
+            pacer.add(k, seconds_of(k, m), measured=looks[0], examples=m if k else 0)
+        if looks[0] and pacers[0].due:
+            for pacer in pacers:
+                pacer.choose(pacers[0].settled(), 64, 4, k)
+            assert pacers[0].pace == pacers[1].pace
+
+
 def test_what_is_dear_is_measured_all_the_same_and_said():
     pacer = Pacer(0.1)
     made, notes = paced(pacer, 2000, linear(2.8, 0.0))

@@ -817,7 +817,28 @@ def test_adams_metric_has_plain_gradients_beside_it(uncovered):
     again = watch(model, optimizer, norm="adam")
     again.load_state_dict(records["adam"].state_dict())
     assert again.to_dict() == records["adam"].to_dict()
+    earlier = {k: v for k, v in records["adam"].state_dict().items() if k not in _YOUNGER}
+    again.load_state_dict(earlier)
+    assert again.adam
+    with pytest.raises(InputError, match="of norm='l2', this watch measures 'adam'"):
+        again.load_state_dict(records["l2"].state_dict())
     again.close()
+
+
+_YOUNGER = ("plain", "counted", "adam")  # of a state
+
+
+def test_plain_gradients_beside_adams_metric_in_half_precision():
+    torch.manual_seed(0)
+    model = nn.Sequential(Gained(6, 5), nn.Linear(5, 3)).bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with watch(model, optimizer, every=1, norm="adam") as noise:
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(8, 6).bfloat16()), torch.randint(3, (8,))).backward()
+            optimizer.step()
+    assert len(noise.rows) == 2
+    assert not any("left out" in note and "gain" in note for note in noise.notes)
 
 
 class Gained(nn.Module):

@@ -80,6 +80,7 @@ def squares_of(factor: Factor, metric: Tensor | None) -> Tensor:
 
 def weighted(squares: Tensor, metric: Tensor) -> Tensor:
     """The sum of squared entries, weighted by a metric, and the plain one."""
+    squares = squares.to(metric.dtype)
     return torch.stack([torch.dot(squares, metric.reshape(-1)), squares.sum()])
 
 

@@ -57,7 +57,7 @@ class OutputGradients:
         """At the gradient b of n examples' outputs; a sentence if tokens cannot be counted."""
         if outputs is not None and not self.judged:
             self.judged, self.row_weight = True, row_weight(outputs, b)
-            if self.row_weight is not None and outputs.ndim > 2:
+            if self.row_weight is not None and len(outputs.reshape(-1, outputs.shape[-1])) > n:
                 self.rows_each = self.row_weight[1] / n
         if not self.count_tokens:
             return None

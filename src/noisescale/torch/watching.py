@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from noisescale.checks import check_choice, check_flag, check_number, check_whole
+from noisescale.errors import InputError
 from noisescale.noise.watch.pace import DEAR, GAP, Pace, Pacer, Timings, gaps_in_words
 from noisescale.noise.watch.reading import Batch
 from noisescale.noise.watch.record import NoiseRecord
@@ -197,8 +198,13 @@ class Watch(NoiseRecord):
         return super().state_dict() | {"n_updates": self.n_updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a ``state_dict``."""
+        """Go on from a ``state_dict``, of the same ``norm``."""
+        known = isinstance(state, dict) and state.get("history") and "plain" in state
+        if known and (state["plain"] is not None) != (self.norm == "adam"):
+            other = "l2" if self.norm == "adam" else "adam"
+            raise InputError(f"the state is of norm='{other}', this watch measures '{self.norm}'.")
         super().load_state_dict(state)
+        self.adam = optimizers.is_adam(self.optimizer)
         before, self._last = self.n_updates, math.nan
         self.n_updates = check_whole("n_updates", state["n_updates"], at_least=0)
         last = self.rows[-1].update if self.rows else 0
@@ -293,8 +299,8 @@ class Watch(NoiseRecord):
         )
         # Processes come to this together, whatever each of them could measure.
         if measured and pacer.due:
-            timings, n = self._together(pacer.settled())
-            dear = pacer.choose(timings, n, self._passes, self.n_updates)
+            timings, n, passes = self._together(pacer.settled())
+            dear = pacer.choose(timings, n, passes, self.n_updates)
             if dear is not None:
                 self.note(dear, instead=DEAR)
 
@@ -303,17 +309,17 @@ class Watch(NoiseRecord):
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def _together(self, timings: Timings) -> tuple[Timings, int]:
-        """Timings and the batch size that all processes go by: those of the slowest."""
-        n = max(self._batch_size, 1)
+    def _together(self, timings: Timings) -> tuple[Timings, int, int]:
+        """What all processes go by: the slowest timings, the largest batch, the most passes."""
+        n, passes = max(self._batch_size, 1), max(self._passes, 1)
         if not self._distributed:
-            return timings, n
-        numbers = [-timings.update, timings.fixed, timings.each, float(n)]
+            return timings, n, passes
+        numbers = [-timings.update, timings.fixed, timings.each, float(n), float(passes)]
         device = next(self.model.parameters()).device
         slowest = torch.tensor(numbers, dtype=torch.float64, device=device)
         torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
-        *numbers, most = slowest.abs().tolist()
-        return Timings(*numbers), round(most)
+        update, fixed, each, n, passes = slowest.abs().tolist()
+        return Timings(update, fixed, each), round(n), round(passes)
 
     def _note_circumstances(self) -> None:
         outputs = self._observer.outputs

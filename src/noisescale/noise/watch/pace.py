@@ -251,7 +251,7 @@ class Pacer:
         else:
             pace = replace(pace, every=self._repaid(timings, pace, batch_size, update))
         if pace.examples is not None:  # of every micro-batch
-            pace = Pace(pace.every, max(1, pace.examples // max(passes, 1)))
+            pace = Pace(pace.every, max(1, pace.examples // passes))
         self.pace = pace
         self.next = update + self._gap(update)
         if part <= self.overhead * (1 + 1e-9):
@@ -267,7 +267,7 @@ class Pacer:
         self._chosen = self.n_measured, update + 1
         before = self.pace or Pace(1, None)
         if before.examples is not None:  # of every micro-batch
-            before = Pace(before.every, before.examples * max(passes, 1))
+            before = Pace(before.every, before.examples * passes)
         seconds = (self.n_measured - n_measured) * timings.reading(before, batch_size)
         if timings.reading(Pace(1, None), batch_size) <= _CHEAP:
             free = min(seconds, self._free)
