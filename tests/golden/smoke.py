@@ -23,7 +23,7 @@ CHAOTIC = {
     f"{_N1000}, B = 3, ": "training breaks down",
     f"{_N1000}, B = 8, learning rate 1 per_class, momentum 0.8": "training nearly breaks down",
     f"{_N1000}, B = 30, learning rate 1 per_example": "training breaks down",
-    "training | network, N = 500, B = 14, learning rate 1 per_class": "XLA's fusions move it by .2 %",
+    "training | network, N = 500, B = 14, learning rate 1 per_class": "fusions of XLA move it",
     f"{_N1000}, B = 30, learning rate 1 per_class, momentum 0.9, prior precision 1": "oscillates",
     "11 | at the MAP": "the descent ends in one of several minima",
     "11 | sampled": "one draw a chain: its error is its size",
