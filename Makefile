@@ -77,7 +77,10 @@ bench: .venv-bench/.ready
 
 # An environment of its own as well: the site's tools are not the library's.
 docs: .venv-docs/.ready
-	.venv-docs/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	@grep -q 'log_evidence</span><span class="p">(</span><span class="n">apply_fn<' \
+	  build/site/api/evidence.html || { echo "build/site/api has no signatures"; exit 1; }
+	@grep -q '<mfrac>' build/site/noise.html || { echo "build/site has no formulas"; exit 1; }
 	@echo "Documentation: $(CURDIR)/build/site/index.html"
 
 .venv-docs/.ready: pyproject.toml

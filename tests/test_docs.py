@@ -18,12 +18,12 @@ def _text(page):
 
 
 def _name(page):
-    return page.name
+    return page.relative_to(ROOT).as_posix()
 
 
 def _param(page):
     needs_torch = any("import torch" in example.code for example in examples(_text(page)))
-    return pytest.param(page, marks=[pytest.mark.frameworks] if needs_torch else [], id=page.name)
+    return pytest.param(page, marks=[pytest.mark.frameworks] if needs_torch else [], id=_name(page))
 
 
 @pytest.mark.parametrize("page", [*map(_param, PAGES)])
@@ -40,7 +40,7 @@ def test_code_prints_what_the_page_shows(page, mnist, monkeypatch):
             uncomparable |= "load_mnist" in example.code and not mnist.complete
             if not uncomparable:
                 wrong = example.differs(printed)
-                assert wrong is None, f"{page.name}:{example.line} shows {wrong}"
+                assert wrong is None, f"{_name(page)}:{example.line} shows {wrong}"
     if uncomparable:
         pytest.skip("the code ran; its outputs are of all MNIST, which is out of reach here")
 

@@ -42,10 +42,11 @@ def figures() -> dict[str, Picture]:
 
 
 def with_picture(markdown: str, picture: Picture) -> str:
-    """The page with its picture under its first paragraph."""
-    head, gap, rest = markdown.partition("\n\n")
-    first, more, tail = rest.partition("\n\n")
-    return f"{head}{gap}{first}\n\n{_shown(picture)}{more}{tail}"
+    """The page with its picture under the first paragraph that ends a sentence."""
+    blocks = markdown.rstrip().split("\n\n")
+    ends = (place for place, block in enumerate(blocks) if place and block.endswith("."))
+    place = next(ends, len(blocks) - 1) + 1
+    return "\n\n".join([*blocks[:place], _shown(picture), *blocks[place:]]) + "\n"
 
 
 def gallery(markdown: str) -> str:
