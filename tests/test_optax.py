@@ -153,7 +153,7 @@ def test_a_schedule_is_asked_at_the_updates_that_were_made(wrapped):
             assert row.noise_scale == pytest.approx(rate * (96 / 16 - 1))
 
 
-@pytest.mark.parametrize("n_train", [15, 16, 2**40 + 1, 2**62])
+@pytest.mark.parametrize("n_train", [15, 16, 50_000_001, 2**40 + 1, 2**62])
 def test_a_batch_is_at_most_the_training_set(n_train):
     watching = watch_noise(n_train=n_train, learning_rate=0.5)
     with jax.enable_x64(False):

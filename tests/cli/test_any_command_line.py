@@ -214,7 +214,7 @@ _tests = st.builds(
     st.sampled_from(
         ["batch_size", "diverged_at", "hidden_widths", "status", "error", "x", "key", "history"]
     ),
-    st.sampled_from(["<", "<=", "=", "==", ">", "~", " and "]),
+    st.sampled_from(["<", "<=", "=", "==", "!=", ">", "~", " and "]),
     st.one_of(_words, st.sampled_from(['"a"', '[["a"]]', '{"a": 1}', "false", "NaN", "Infinity"])),
 )
 _flags = st.sampled_from(["--json", "--quiet"])

@@ -132,10 +132,12 @@ def test_a_users_sys_exit_is_an_error(folder, arguments):
 
 
 @pytest.mark.usefixtures("hears_ctrl_c")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)]
+)
 def test_a_signal_ends_a_sweep_with_a_word(folder, number):
     (folder / "plan.toml").write_text(PLAN.format(data="digits", steps=10_000_000))
-    process = started("sweep", "plan.toml", "--workers", "1")
+    process = started("sweep", "plan.toml", "--workers", "2")
     for line in process.stderr:
         if b"1 runs to make" in line:
             break

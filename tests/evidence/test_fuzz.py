@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import noisescale as ns
 
-MANY = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-FEW = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 numbers = st.one_of(
     st.floats(),

@@ -297,6 +297,16 @@ class TestMemorisedRandomLabels:
         assert abs(at_map.E) > 10
 
 
+def every_pair(first, second, third):
+    """All combinations; in the usual run each pair of the first and the second, with one third."""
+    return [
+        pytest.param(a, b, c, marks=[] if (i + j) % len(third) == k else pytest.mark.long)
+        for i, a in enumerate(first)
+        for j, b in enumerate(second)
+        for k, c in enumerate(third)
+    ]
+
+
 class TestEstimatedNoise:
     """ns.gaussian("estimate") at the MAP: of the least squares, whatever start and prior."""
 
@@ -307,9 +317,10 @@ class TestEstimatedNoise:
         best = np.linalg.lstsq(x, y, rcond=None)[0]
         return x, y, best, 200 / ((y - x @ best) ** 2).sum()
 
-    @pytest.mark.parametrize("scale", [1.0, 1e-4])
-    @pytest.mark.parametrize("prior", [1e-3, 1.0, 300.0])
-    @pytest.mark.parametrize("start", ["zeros", "far", "best"])
+    @pytest.mark.parametrize(
+        ("start", "prior", "scale"),
+        every_pair(["zeros", "far", "best"], [1e-3, 1.0, 300.0], [1.0, 1e-4]),
+    )
     def test_against_the_closed_form(self, start, prior, scale):
         x, y, best, noise = self.problem(scale)
         params = {"zeros": np.zeros(3), "far": np.full(3, 7.0), "best": best}[start]
@@ -332,9 +343,14 @@ class TestEstimatedNoise:
         )
         assert "is that of largest likelihood at these parameters" in found.notes[0]
 
-    @pytest.mark.parametrize("likelihood", ["gaussian", ns.gaussian(3.0), ns.gaussian("estimate")])
-    @pytest.mark.parametrize("prior", [1e-2, 30.0])
-    @pytest.mark.parametrize("settings", [{}, {"conditional_on": 20}])
+    @pytest.mark.parametrize(
+        ("likelihood", "settings", "prior"),
+        every_pair(
+            ["gaussian", ns.gaussian(3.0), ns.gaussian("estimate")],
+            [{}, {"conditional_on": 20}],
+            [1e-2, 30.0],
+        ),
+    )
     def test_a_model_that_is_the_null_model(self, likelihood, prior, settings):
         """The same data and the same noise, so that nothing is left between them."""
         rng = np.random.default_rng(0)

@@ -22,10 +22,7 @@ from oracles.unruly import GATE, WORK, jobs
 
 distributed = pytest.importorskip("distributed")
 # Dask closes its sockets and event loops when it likes.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
-    pytest.mark.xdist_group("dask"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
 def test_a_killed_worker_loses_nothing(cluster, pool, tmp_path):

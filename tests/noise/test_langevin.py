@@ -37,7 +37,15 @@ def sampled(dynamics, *, n_chains=400, n_samples=400, burn_in=400, thin=5):
     return np.asarray(made.draws["w"], float)  # (chains, draws, 3)
 
 
-@pytest.mark.parametrize(("momentum", "temperature"), [(0.0, 0.3), (0.8, 1.0)])
+@pytest.mark.parametrize(
+    ("momentum", "temperature"),
+    [
+        (0.0, 0.3),
+        (0.8, 1.0),
+        pytest.param(0.0, 1.0, marks=pytest.mark.long),
+        pytest.param(0.8, 0.3, marks=pytest.mark.long),
+    ],
+)
 def test_a_gaussian_with_its_discretisation_bias(momentum, temperature):
     d = 0.2
     dynamics = momentum_langevin(quadratic, step_size=d, momentum=momentum, temperature=temperature)

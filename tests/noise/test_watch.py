@@ -211,10 +211,11 @@ def drifting(rng, n, correlation, drift):
     return level * np.exp(0.4 * noise[:, 0]), np.exp(0.4 * noise[:, 1]), level * math.exp(0.08)
 
 
+@pytest.mark.parametrize("runs", [30, pytest.param(120, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("correlation", "drift"), [(0.0, 0.0), (0.9, 0.0), (0.5, 1.5)])
-def test_the_interval_counts_dependence_and_drift(correlation, drift):
-    """120 runs of 400 readings each: the window's own ratio lies inside in 95 % of them."""
-    rng, hits, runs = np.random.default_rng(8), 0, 120
+def test_the_interval_counts_dependence_and_drift(correlation, drift, runs):
+    """Runs of 400 readings each: the window's own ratio lies inside in 95 % of them."""
+    rng, hits = np.random.default_rng(8), 0
     w = WEIGHTS[None](np.arange(400), 400)
     for _ in range(runs):
         s, n, level = drifting(rng, 400, correlation, drift)
@@ -226,19 +227,21 @@ def test_the_interval_counts_dependence_and_drift(correlation, drift):
     assert hits / runs > floor - 3 * math.sqrt(0.95 * 0.05 / runs)
 
 
+@pytest.mark.parametrize("runs", [200, pytest.param(2000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("strength", "n"), [(1.5, 12), (0.35, 30), (0.1, 30)])
-def test_intervals_cover_at_their_rate(strength, n):
-    """2,000 runs of normal readings, the last of which hardly resolve |G|^2."""
+def test_intervals_cover_at_their_rate(strength, n, runs):
+    """Runs of normal readings, the last of which hardly resolve |G|^2."""
     rng, hits, true = np.random.default_rng(7), 0, 4.0 / strength
-    for _ in range(2000):
+    for _ in range(runs):
         ratio = RunningRatio(decay=0.0)
         for s, noise in zip(rng.normal(strength, 1, n), rng.normal(4, 1, n), strict=True):
             ratio.take(s, noise)
         hits += true in ratio.interval()
     # 95 % of both sides; where only a lower bound can be given, nothing lies above it.
-    assert hits / 2000 > 0.95 - 4 * math.sqrt(0.95 * 0.05 / 2000)
+    error = math.sqrt(0.95 * 0.05 / runs)
+    assert hits / runs > 0.95 - 4 * error
     if strength > 1:
-        assert hits / 2000 < 0.95 + 4 * math.sqrt(0.95 * 0.05 / 2000)
+        assert hits / runs < 0.95 + 4 * error
 
 
 def test_what_is_not_resolved_has_a_lower_bound():
@@ -526,9 +529,9 @@ def test_bad_input_gets_one_sentence(options, message):
 
 def test_a_fixed_memory_has_an_interval_from_its_first_readings_on():
     ratio, rng = RunningRatio(decay=0.999), np.random.default_rng(3)
-    for k, pair in enumerate(rng.lognormal(0, 0.2, (40_000, 2))):
+    for k, pair in enumerate(rng.lognormal(0, 0.2, (10_000, 2))):
         ratio.take(*pair)
         if k == 7:
             assert ratio.interval().value > 0
     assert ratio.interval().value == pytest.approx(1, abs=0.05)
-    assert ratio.window == (40_000 - 2995, 40_000)
+    assert ratio.window == (10_000 - 2995, 10_000)

@@ -146,10 +146,14 @@ def test_all_tests_together_have_the_level():
     assert false / n <= LEVEL + 3 * math.sqrt(LEVEL / n)
 
 
-def test_a_sample_fits_the_time_and_covers_the_sections(runs):
+MANY = pytest.mark.parametrize("n", [10, pytest.param(20, marks=pytest.mark.long)])
+
+
+@MANY
+def test_a_sample_fits_the_time_and_covers_the_sections(runs, n):
     durations = runs.set_index("key")["duration"]
     seen = set()
-    for seed in range(10):
+    for seed in range(n):
         chosen = choose(runs, seconds=SECONDS, seed=seed)
         assert len(set(chosen)) == len(chosen) >= 15
         assert 0.9 * SECONDS <= durations[chosen].sum() <= SECONDS
@@ -180,9 +184,10 @@ def test_a_setting_without_a_peak_is_taken_for_chaotic(runs):
     assert set(classify(alone)["regime"]) == {"chaotic"}
 
 
-def test_a_sample_says_which_shifts_it_would_notice(runs):
+@MANY
+def test_a_sample_says_which_shifts_it_would_notice(runs, n):
     """Either way: of most samples each section's; one that would not says so."""
-    found = [shifts_noticed(check(runs, seed), ("4", "5", "6", "7", "law")) for seed in range(10)]
+    found = [shifts_noticed(check(runs, seed), ("4", "5", "6", "7", "law")) for seed in range(n)]
     for section in found[0]:
         assert np.mean([noticed[section] for noticed in found]) >= 0.85
     few = conclude_agreement(pairs_of([0.001, -0.001, 0.0005]), 100)

@@ -86,11 +86,12 @@ def test_an_estimated_noise_is_that_of_the_best_fit(start):
     line = torch.nn.Linear(3, 1, bias=False).double()
     torch.nn.init.constant_(line.weight, start)
     settings = {"prior_precision": 30.0, "at": "map"}
-    found, known = (
-        nst.log_evidence(line, (x, y), likelihood=likelihood, **settings)
-        for likelihood in (ns.gaussian("estimate"), ns.gaussian(noise))
-    )
-    assert found.log_evidence == pytest.approx(known.log_evidence, abs=1e-3)
+    for more in ({}, {"conditional_on": 20}):
+        found, known = (
+            nst.log_evidence(line, (x, y), likelihood=likelihood, **settings | more)
+            for likelihood in (ns.gaussian("estimate"), ns.gaussian(noise))
+        )
+        assert found.log_evidence == pytest.approx(known.log_evidence, abs=1e-3)
     x, y = np.ones((60, 1)), y + 5  # the null model itself
     line = torch.nn.Linear(1, 1, bias=False).double()
     torch.nn.init.constant_(line.weight, start)

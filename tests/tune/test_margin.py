@@ -79,7 +79,6 @@ def test_a_poor_score_lowers_the_learning_rate(tune):
     told = [note for note in found.notes if note.startswith("a third of the learning rate")]
     assert [re.search(r"rate (\S+) scores", note)[1] for note in told] == ["0.1", "0.0333"]
     assert found.recipe.batch_size > found.start.batch_size
-    # The rule without a margin stays with what it was given.
 
 
 def test_scores_that_rise_as_the_learning_rate_falls_are_inconclusive(tune):

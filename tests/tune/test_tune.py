@@ -1,4 +1,4 @@
-"""The tuner on functions whose answer is known; without a margin, unless it makes no difference."""
+"""The tuner on functions whose answer is known."""
 
 import json
 import os

@@ -393,6 +393,7 @@ def watch(
         overhead: the part of a run's time that measuring may take, by which ``every`` and
             ``examples`` are chosen from timings throughout the run if neither is given. Every 20th
             update is measured whatever it takes, and later on one in a twentieth of those so far.
+            Where a measurement takes three milliseconds at most, a second in all is free.
         every: measure every so many updates; the others cost nothing.
         examples: the squared norms of so many examples of each batch, chosen at random: unbiased
             still, with a larger error. None is all of them.
