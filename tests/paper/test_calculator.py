@@ -1,4 +1,4 @@
-"""The report's calculator computes what the library does: its script in Node, with a form made of names."""
+"""The report's calculator computes what the library does: its script in Node."""
 
 import json
 import shutil
