@@ -8,7 +8,7 @@ measured; but never more rarely than every 20th, or than a twentieth of the upda
 
 Two things come on top. What measuring has taken too much, as it does while it is timed, is saved
 by longer gaps afterwards. And where measuring takes three milliseconds at most, which only small
-networks notice, every update is measured until that has taken a second in all: short runs of
+networks do, two updates of three are measured until that has taken a second in all: short runs of
 updates of a millisecond would else have too few readings for an answer.
 
 The seconds are those between steps, of measured updates, of those right after, and of others: f
